@@ -167,10 +167,10 @@ def test_unsupported_settings_are_refused_by_name(tmp_path: Path, text: str, wor
 
 
 @contextmanager
-def running(tmp_path: Path, line: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(tmp_path: Path, line: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """Start `exec` with events and send it a message."""
     with subprocess.Popen(
-        [*TOOLSPAN, *COMMAND, "--transcript", "none", "--events"],
+        [*TOOLSPAN, *COMMAND, "--transcript", "none", "--events", *options],
         cwd=tmp_path,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -201,6 +201,28 @@ def test_interrupt_ends_the_running_call_with_a_result_and_leaves_no_process(tmp
     assert not (tmp_path / "never").exists()
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text(encoding="utf-8")), 0)
+
+
+@requirement("exec.interrupt")
+def test_more_signals_do_not_end_the_process_before_the_session_is_closed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "closing")
+    os.mkfifo(tmp_path / "release")
+    hook = {"hooks": [{"type": "command", "command": "echo > closing; read line < release"}]}
+    settings = tmp_path / "s.json"
+    settings.write_text(json.dumps({"hooks": {"SessionEnd": [hook]}}), encoding="utf-8")
+    line = message(("b", "Bash", {"command": "echo out; sleep 1000"}))
+    with running(tmp_path, line, "--settings", "s.json") as child:
+        assert child.stdout is not None
+        rows = list(_until_progress(child.stdout))
+        child.send_signal(signal.SIGTERM)
+        (tmp_path / "closing").read_text(encoding="utf-8")
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            child.send_signal(number)
+        (tmp_path / "release").write_text("go\n", encoding="ascii")
+        rows += [json.loads(line) for line in child.stdout]
+        assert child.wait(30) == 128 + signal.SIGTERM
+
+    assert [row["state"] for row in rows if row["type"] == "result"] == ["interrupted"]
 
 
 @requirement("exec.output")

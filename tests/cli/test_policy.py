@@ -40,6 +40,12 @@ def test_rules_are_tested_on_a_command(tmp_path: Path, rules: list[str], command
     assert result["decision"] == decision
 
 
+@requirement("run.nearest-profile")
+def test_an_unknown_profile_is_replaced_by_the_nearest_one() -> None:
+    for arguments in (["policy", "check", "--profile", "2.9", "--", "ls"], ["tools", "--profile", "2.9"]):
+        assert "there is no profile 2.9; using the nearest one, 2.1.325" in run(*arguments).stderr
+
+
 @requirement("policy.check")
 def test_answer_names_the_rule_the_commands_and_the_suggestions(tmp_path: Path) -> None:
     denied = checked("deny:Bash(rm:*)", "--cwd", tmp_path, "--", "sudo", "rm", "a b")

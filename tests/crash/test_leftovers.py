@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from tests.requirement import requirement
 from toolspan import Permissions, Session, read
 from toolspan.analysis.live_sessions import live_sessions, mark_running_calls
 from toolspan.formats.processes import process_start
+from toolspan.runtime.sandbox.bubblewrap import detect_bubblewrap
+from toolspan.runtime.sandbox.settings import Sandbox
 from toolspan.session.recording import intent_path
 from toolspan.session.resume import load_history
 from toolspan.testing import check_history
@@ -46,9 +48,9 @@ def transcript(folder: Path) -> Path:
     return folder / f"{NAME}.jsonl"
 
 
-def kill_exec(folder: Path, *calls: tuple[str, dict[str, object]]) -> None:
+def kill_exec(folder: Path, *calls: tuple[str, dict[str, object]], options: Sequence[str] = ()) -> None:
     """Kill a process that runs these calls as soon as one of them has printed something."""
-    program = [sys.executable, "-m", "toolspan", *EXEC, "--transcript", str(transcript(folder)), "--events"]
+    program = [sys.executable, "-m", "toolspan", *EXEC, "--transcript", str(transcript(folder)), "--events", *options]
     with subprocess.Popen(
         program, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:
@@ -113,6 +115,21 @@ def test_resume_ends_the_commands_of_a_killed_session_and_says_so(tmp_path: Path
     report = doctor(tmp_path)
     assert report["healthy"], report
     assert "was ended then" in json.dumps(report)
+
+
+@requirement("crash.leftovers")
+def test_resume_leaves_no_process_of_a_sandboxed_command(tmp_path: Path) -> None:
+    found = detect_bubblewrap(Sandbox())
+    if found.backend is None:
+        pytest.skip(str(found.problem))
+    kill_exec(tmp_path, ("a", {"command": LONG}), options=["--sandbox=open"])
+    assert processes_in(tmp_path)
+
+    resume_exec(tmp_path)
+
+    assert processes_in(tmp_path) == []
+    assert len(recorded_results(tmp_path)["a"]) == 1
+    assert doctor(tmp_path)["healthy"]
 
 
 @requirement("crash.leftovers")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.oracle.installed_client import ROOT, make_reachable
-from toolspan.runtime.profiles import nearest_version
+from tests.oracle.recording_scenarios import nearest_profile
 
 Json = dict[str, Any]
 _BACKGROUND_ID = re.compile(r"background with ID: (\w+)|background \(ID: (\w+)\)")
@@ -150,13 +150,6 @@ def _stream_facts(stream: Path) -> tuple[set[str], str]:
             denied |= {denial["tool_use_id"] for denial in event.get("permission_denials") or []}
             problem = "" if event.get("subtype") == "success" else str(event.get("subtype"))
     return denied, problem
-
-
-def nearest_profile(version: str) -> str:
-    """Return the newest profile that is not newer than a client version."""
-    nearest = nearest_version(version)
-    assert nearest is not None, f"{version} is not a version"
-    return nearest
 
 
 def _run_toolspan(world: Any, case: Json, lib: Any, score: Any) -> Json:

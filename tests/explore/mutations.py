@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.explore.command_lines import Lines
-from tests.explore.inside import nearest_profile
 from tests.explore.permissions import generate_permission_case
+from tests.oracle.recording_scenarios import nearest_profile
 from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.runtime.permissions import Permissions
 from toolspan.runtime.permissions.decide import PermissionRequest

@@ -12,10 +12,10 @@ import pytest
 from tests.explore.__main__ import generate_form_case, record_run
 from tests.explore.compare import Purpose, compare_decisions, first_difference, group_key, load_purposes, skeleton
 from tests.explore.generate import THEMES, generate_case
-from tests.explore.inside import nearest_profile
 from tests.explore.mutations import generate_mutation_case
 from tests.explore.permissions import generate_permission_case
 from tests.explore.run import reductions
+from tests.oracle.recording_scenarios import nearest_profile
 
 ROOT = Path(__file__).parent.parent.parent
 PURPOSES = Path(__file__).parent / "on_purpose.toml"

@@ -29,7 +29,7 @@ from tests.oracle import resume_client, run_installed
 from tests.oracle.compare import HistoryItem, differences, read_messages, read_transcript
 from tests.oracle.defects import DEFECTS, HARMLESS, TOLERANT_VERSIONS, find_losses, record_two_turns
 from tests.oracle.installed_client import ROOT
-from tests.oracle.recording_scenarios import CWD, SCENARIOS, record, subagents_for
+from tests.oracle.recording_scenarios import CWD, SCENARIOS, nearest_profile, record, subagents_for
 from tests.session.recording.emitted import MODEL, SESSION
 from toolspan import Permissions, Sandbox, Session
 from toolspan.formats.registry import parse_file_name
@@ -64,6 +64,8 @@ def main(versions: tuple[str, ...], only: str | None, *, defects: bool) -> None:
     """Check that the real clients resume recorded and repaired sessions."""
     failed = False
     for version in versions:
+        if not version.startswith(_CODEX) and version != (nearest := nearest_profile(version)):
+            click.echo(f"there is no profile {version}; recording with the nearest one, {nearest}", err=True)
         _require(version)
         for name, check in _checks(version, defects=defects):
             if name.startswith(only or ""):
@@ -87,7 +89,7 @@ def _checks(version: str, *, defects: bool) -> Iterator[tuple[str, Callable[[], 
     for defect in DEFECTS:
         yield f"repaired_{defect.__name__}", partial(check_repaired, defect, version)
     yield "alternating", partial(check_alternating, version)
-    if profile(version).tasks.notifies:
+    if profile(nearest_profile(version)).tasks.notifies:
         yield "denied_in_background", partial(check_denied_in_background, version)
     yield from ((name, partial(check_installed, name, version)) for name in run_installed.SCENARIOS)
 
@@ -99,7 +101,7 @@ def check_resume(scenario: Callable[[Recorder], None], version: str) -> list[str
     messages = resume(folder, SESSION, version)
     if isinstance(messages, str):
         return [messages]
-    return differences(transcript, messages, repaired=version not in ANSWERS_OPEN_CALLS)
+    return differences(transcript, messages, repaired=nearest_profile(version) not in ANSWERS_OPEN_CALLS)
 
 
 def check_defect(defect: Callable[[list[bytes]], bytes], version: str) -> list[str]:
@@ -114,7 +116,8 @@ def check_defect(defect: Callable[[list[bytes]], bytes], version: str) -> list[s
     for loss in losses:
         click.echo(f"    {loss}")
     harmless = defect.__name__ in HARMLESS
-    return ["`toolspan doctor` says otherwise"] if version in TOLERANT_VERSIONS and harmless == bool(losses) else []
+    is_tolerant = nearest_profile(version) in TOLERANT_VERSIONS
+    return ["`toolspan doctor` says otherwise"] if is_tolerant and harmless == bool(losses) else []
 
 
 def check_repaired(defect: Callable[[list[bytes]], bytes], version: str) -> list[str]:
@@ -171,7 +174,7 @@ async def _run_denied_command(transcript: Path, project: Path, version: str) -> 
         permissions=Permissions.allow_all(),
         sandbox=Sandbox(),
         cwd=project,
-        profile=version,
+        profile=nearest_profile(version),
         transcript=transcript,
         session_id=SESSION,
     ) as session:
@@ -207,7 +210,7 @@ async def _resume_with_toolspan(transcript: Path, history: list[dict[str, Any]],
     async with Session(
         permissions=Permissions.allow_all(),
         cwd=transcript.parent,  # the project's folder exists only in the client's namespace
-        profile=version,
+        profile=nearest_profile(version),
         transcript=transcript,
         session_id=transcript.stem,
         history=history,

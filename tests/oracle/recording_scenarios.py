@@ -23,7 +23,7 @@ from tests.session.recording.emitted import (
 )
 from tests.session.role_models import Play, tools_of
 from toolspan import Permissions, Session, testing
-from toolspan.runtime.profiles import profile
+from toolspan.runtime.profiles import VERSIONS, nearest_version, profile
 from toolspan.runtime.runner import Runner
 from toolspan.session import Agent
 from toolspan.session.recording import Interruption, Recorder, RecorderConfig, transcript_path
@@ -237,7 +237,7 @@ def subagents_for(version: str) -> Callable[[Recorder], None]:
 
 
 async def _run_subagents(recorder: Recorder, version: str, folder: Path) -> None:
-    client = profile(version)
+    client = profile(nearest_profile(version))
 
     def start(prompt: str, *, background: bool) -> dict[str, object]:
         return testing.use(
@@ -276,8 +276,15 @@ def record(scenario: Callable[[Recorder], None], config: Path, version: str) -> 
     return path
 
 
+def nearest_profile(version: str) -> str:
+    """Return the newest profile that is not newer than a client version."""
+    nearest = version if version in VERSIONS else nearest_version(version)
+    assert nearest is not None, f"{version} is not a version"
+    return nearest
+
+
 def _recorder_config(version: str) -> RecorderConfig:
-    return RecorderConfig(profile=profile(version), session_id=SESSION, cwd=CWD, clock=Clock(START))
+    return RecorderConfig(profile=profile(nearest_profile(version)), session_id=SESSION, cwd=CWD, clock=Clock(START))
 
 
 def _version(recorder: Recorder) -> str:

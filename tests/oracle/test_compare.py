@@ -79,15 +79,27 @@ def test_recorded_scenarios_have_no_unexpected_findings(tmp_path: Path, version:
 
 
 @requirement("record.oracle")
+def test_a_client_without_a_profile_resumes_records_of_the_nearest_one(tmp_path: Path) -> None:
+    transcript = record(parallel, tmp_path, "2.9")
+
+    assert '"version":"2.1.325"' in transcript.read_text(encoding="utf-8")
+    assert "no profile 2.9; recording with the nearest one, 2.1.325" in run_oracle(tmp_path, "--version", "2.9").stderr
+
+
+@requirement("record.oracle")
 def test_a_missing_harness_is_reported(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.oracle"],
+    run = run_oracle(tmp_path)
+
+    assert run.returncode == 2
+    assert f"the harness is not in {tmp_path.resolve() / 'oracle'}" in run.stderr
+
+
+def run_oracle(shared: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.oracle", *options],
         cwd=ROOT,
-        env={**os.environ, "SHARED": str(tmp_path), "ORACLE_SCRATCH": str(tmp_path)},
+        env={**os.environ, "SHARED": str(shared), "ORACLE_SCRATCH": str(shared)},
         capture_output=True,
         text=True,
         check=False,
     )
-
-    assert run.returncode == 2
-    assert f"the harness is not in {tmp_path.resolve() / 'oracle'}" in run.stderr

@@ -7,12 +7,14 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
 
 from tests.requirement import requirement
+from tests.runtime.process.commands import eventually
 from tests.tools.terminal import SESSION, Terminal, lives, record, terminal
 from toolspan import Permissions, Rules, Session
 from toolspan.runtime.profiles import VERSIONS
@@ -390,7 +392,8 @@ async def test_a_command_that_exceeds_its_timeout_continues_in_the_background(tm
 
         assert task.status == "failed"
         mark = "[stderr] " if version == "2.0.65" else ""
-        assert task.path.read_text(encoding="utf-8") == f"before\nthrough\n{mark}after\n"
+        end = "\n[exited with code 4]\n" if version == "2.1.325" else ""
+        assert task.path.read_text(encoding="utf-8") == f"before\nthrough\n{mark}after\n{end}"
         assert task.path == tmp_path / "session" / "tasks" / f"{task.id}.output"
     assert f"Output is being written to: {task.path}" in str(moved.content)
     assert record(moved)["backgroundTaskId"] == task.id
@@ -458,12 +461,34 @@ async def test_a_command_can_be_started_in_the_background(tmp_path: Path, versio
 
         assert task.status == "completed"
         mark = "[stderr] " if version == "2.0.65" else ""
-        assert task.path.read_text(encoding="utf-8") == f"a\n{mark}b\n"
+        end = "\n[exited with code 0]\n" if version == "2.1.325" else ""
+        assert task.path.read_text(encoding="utf-8") == f"a\n{mark}b\n{end}"
     assert str(started.content).startswith(
         f"Command running in background with ID: {task.id}. Output is being written to: {task.path}"
     )
     assert record(started)["backgroundTaskId"] == task.id
     assert (task.command, task.description) == ("cat gate; echo b >&2", "d")
+
+
+def file_contains(path: Path, text: str) -> bool:
+    return text in path.read_text(encoding="utf-8")
+
+
+@requirement("bash.background-exit")
+async def test_the_output_file_of_a_background_command_ends_with_its_exit(tmp_path: Path) -> None:
+    async with gated(tmp_path) as (shell, _):
+        silent = shell.task(await shell.run("exit 3", run_in_background=True))
+        unfinished = shell.task(await shell.run("printf half; (cat gate &); exit 0", run_in_background=True))
+        endless = shell.task(await shell.run("echo begun; cat gate", run_in_background=True))
+        for path in (silent.path, unfinished.path):  # nothing waits for the commands, as when the model reads the files
+            await eventually(partial(file_contains, path, "exited"))
+        await eventually(lambda: endless.output.total > 0)
+        await endless.stop()
+
+        assert silent.path.read_text(encoding="utf-8") == "\n[exited with code 3]\n"
+        assert unfinished.path.read_text(encoding="utf-8") == "half\n[exited with code 0]\n"
+        assert endless.path.read_text(encoding="utf-8") == "begun\n\n[killed]\n"
+        assert endless.output.text == "begun\n"
 
 
 @requirement("bash.background")

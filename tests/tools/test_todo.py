@@ -82,8 +82,12 @@ async def test_the_oldest_client_keeps_a_copy_in_its_home(tmp_path: Path) -> Non
 
 
 @requirement("todo-tool.offered")
-async def test_newer_clients_do_not_offer_it_even_by_name(tmp_path: Path) -> None:
+@requirement("tools.named-todo")
+async def test_newer_clients_offer_it_only_by_name(tmp_path: Path) -> None:
     for version in ("2.1.197", "2.1.325"):
-        async with client(tmp_path, "TodoWrite", "Read", version=version) as session:
+        async with client(tmp_path, version=version) as session:
             text = await session.text("TodoWrite", todos=[])
-        assert text.startswith("<tool_use_error>Error: No such tool available: TodoWrite. ")
+        async with client(tmp_path, "TodoWrite", "Read", version=version) as session:
+            by_name = await session.text("TodoWrite", todos=[])
+        assert text.startswith("<tool_use_error>Error: No such tool available: TodoWrite")
+        assert by_name.startswith("Todos have been modified successfully")

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from toolspan.cli.app import EXIT_OUTPUT_CLOSED
 from toolspan.cli.host import HostOptions, SessionSource, host_options, open_host, open_terminal
-from toolspan.cli.host.host import EarlyExit, FaultReporter, JsonRow, StandardOutput, watch_signals
+from toolspan.cli.host.host import EarlyExit, FaultReporter, JsonRow, StandardOutput, handle_signals
 from toolspan.errors import ToolspanError
 from toolspan.integrations.mcp_client.protocol import replace_lone_surrogates
 from toolspan.runtime.process import become_subreaper
@@ -66,7 +66,7 @@ async def _run_exec(options: HostOptions, model: str | None, printer: EventPrint
             printer.on_broken = early_exit.request_exit
             printer.on_session_start(session)
             group.start_soon(_watch_output, early_exit)
-            await group.start(watch_signals, early_exit.on_signal, group.cancel_scope)
+            handle_signals(early_exit.on_signal, group.cancel_scope)
             async for number, line in _input_lines(None if sys.stdin is None else sys.stdin.fileno()):
                 await _handle_line(number, line, session, printer)
                 if early_exit.exit_code is not None:

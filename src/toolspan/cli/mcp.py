@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from toolspan.cli.host import HostOptions, SessionSource, host_options, open_host, open_terminal
-from toolspan.cli.host.host import FaultReporter, watch_signals
+from toolspan.cli.host.host import FaultReporter, handle_signals
 from toolspan.errors import ToolspanError
 from toolspan.integrations.mcp_server import StdioTransport, private_stdio, serve
 from toolspan.runtime.process import become_subreaper
@@ -62,7 +62,7 @@ async def _run_server(session_options: HostOptions, transport: StdioTransport, s
             host.make_session(source, direct=[faults.on_event]) as session,
             anyio.create_task_group() as group,
         ):
-            await group.start(watch_signals, on_signal, group.cancel_scope)
+            handle_signals(on_signal, group.cancel_scope)
             await serve(session, transport, structured=structured)
             group.cancel_scope.cancel()
     return code

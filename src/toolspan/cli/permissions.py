@@ -26,6 +26,7 @@ from toolspan.cli.output import (
     markup_line,
     print_json,
 )
+from toolspan.cli.profile_type import ProfileType
 from toolspan.cli.select import REPORTER, locate_files
 from toolspan.errors import ToolspanError
 from toolspan.reading.transcript import read
@@ -38,7 +39,7 @@ from toolspan.runtime.permissions.patterns import expand_command_line
 from toolspan.runtime.permissions.program_use import explain_words
 from toolspan.runtime.permissions.rules import added_folders, command_of, rules_from_settings
 from toolspan.runtime.permissions.suggestions import offer_updates
-from toolspan.runtime.profiles import DEFAULT, VERSIONS, Refusals, profile
+from toolspan.runtime.profiles import DEFAULT, Refusals, profile
 from toolspan.runtime.settings import PermissionSettings, SettingsLayer, SettingsPaths, load_layers
 from toolspan.shell.programs import find_programs
 from toolspan.types.decision import Allow, Ask, Decision
@@ -146,7 +147,7 @@ _policy_options = combine_options(
                  help="Read rules from this settings file."),
     click.option("--permission-mode", "mode", type=click.Choice(MODES),
                  help="The mode that decides calls without a matching rule."),
-    click.option("--profile", "profile_name", type=click.Choice(VERSIONS), default=DEFAULT,
+    click.option("--profile", "profile_name", type=ProfileType(), default=DEFAULT,
                  help="The client version whose messages are used."),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line."),
 )  # fmt: skip

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from toolspan.archive.words import format_count, plain_line
-from toolspan.cli.host.host import watch_signals
+from toolspan.cli.host.host import handle_signals
 from toolspan.cli.output import (
     combine_options,
     escape_markup,
@@ -20,6 +20,7 @@ from toolspan.cli.output import (
     print_json,
     warn,
 )
+from toolspan.cli.profile_type import ProfileType
 from toolspan.cli.select import complete_session, locate_files
 from toolspan.errors import ToolspanError
 from toolspan.formats.claude.paths import session_folder
@@ -37,7 +38,7 @@ from toolspan.replay import (
 from toolspan.replay.replay import recorded_commit, recorded_folder, recorded_version
 from toolspan.replay.scratch import MAX_BYTES, has_commit
 from toolspan.runtime.process import become_subreaper
-from toolspan.runtime.profiles import VERSIONS, profile
+from toolspan.runtime.profiles import profile
 from toolspan.runtime.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ _replay_options = combine_options(
                  "  [default: the commit in the transcript, if git has it]"),
     click.option("--bash", is_flag=True, help="Also run shell commands, inside a sandbox where one is available."),
     click.option("--no-sandbox", is_flag=True, help="With --bash: run commands with your own permissions."),
-    click.option("--profile", "version", type=click.Choice(VERSIONS),
+    click.option("--profile", "version", type=ProfileType(),
                  help="The client version to imitate.  [default: the recorded version]"),
     click.option("--most-mb", type=click.IntRange(min=1), default=MAX_BYTES >> 20, show_default=True,
                  help="Do not copy a folder larger than this many megabytes."),
@@ -120,7 +121,7 @@ async def _run_replay(options: _ReplayOptions) -> int:
             return True
 
         async with anyio.create_task_group() as group:
-            await group.start(watch_signals, on_signal, group.cancel_scope)
+            handle_signals(on_signal, group.cancel_scope)
             try:
                 await replay.run(printer.print_outcome)
             except Exception as error:  # noqa: BLE001 - raised below, outside the task group, which would wrap it

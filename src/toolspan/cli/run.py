@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from toolspan.cli.host import Host, HostOptions, SessionSource, host_options, open_host, open_terminal
-from toolspan.cli.host.host import EarlyExit, StandardOutput, watch_signals
+from toolspan.cli.host.host import EarlyExit, StandardOutput, handle_signals
 from toolspan.cli.output import combine_options, warn
 from toolspan.cli.run_live import JsonOutput, SessionDisplay, StreamJsonOutput, TextOutput, run_conversation
 from toolspan.errors import ToolspanError
@@ -146,7 +146,7 @@ async def _run_headless(prompt: str, agent_factory: _AgentFactory, display: Text
     display.out.on_broken = early_exit.request_exit
     ended: TurnResult | None = None
     async with agent.session, anyio.create_task_group() as group:
-        await group.start(watch_signals, early_exit.on_signal, group.cancel_scope)
+        handle_signals(early_exit.on_signal, group.cancel_scope)
         agent_factory.start_display(display, agent)
         ended = await agent.run_to_completion(prompt)
         if early_exit.exit_code is not None:

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from toolspan.archive.call_detail import result_diff
 from toolspan.archive.words import format_duration, plain_line
-from toolspan.cli.host.host import FaultReporter, JsonRow, StandardOutput, watch_signals
+from toolspan.cli.host.host import FaultReporter, JsonRow, StandardOutput, handle_signals
 from toolspan.cli.output import STATE_STYLES, diff_line, make_console, warn
 from toolspan.cli.prompt.terminal import Terminal
 from toolspan.integrations.mcp_client import McpServers
@@ -360,7 +360,7 @@ async def run_conversation(
     agent = make(display)
     stop = _InterruptHandler(agent, display)
     async with agent.session, anyio.create_task_group() as group:
-        await group.start(watch_signals, stop.on_signal, group.cancel_scope)
+        handle_signals(stop.on_signal, group.cancel_scope)
         begin(display, agent)
         while (typed := await _wait_for_input(terminal, display, agent.session)) is not None:
             stop.press_count = 0

@@ -7,7 +7,8 @@ from msgspec import Struct
 from rich.table import Table
 
 from toolspan.cli.output import make_console, print_json
-from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
+from toolspan.cli.profile_type import ProfileType
+from toolspan.runtime.profiles import DEFAULT, Profile, profile
 from toolspan.runtime.tool import Tool
 from toolspan.tools import coding_tools
 
@@ -28,7 +29,7 @@ class ToolRow(Struct, frozen=True, kw_only=True):
 
 
 @click.command("tools")
-@click.option("--profile", "name", type=click.Choice(VERSIONS), default=DEFAULT, help="The client version to imitate.")
+@click.option("--profile", "name", type=ProfileType(), default=DEFAULT, help="The client version to imitate.")
 @click.option("--model", help="The name of the model, on which some tools depend.")
 @click.option("--person", is_flag=True, help="Include the tools that ask the user.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per tool.")

@@ -41,11 +41,16 @@ class CommandTask:
     child: ChildProcess
     output: Capture  # the combined output of stdout and stderr
     path: Path  # the file that receives the output
+    has_exit_line: bool = False  # the last line of the file says how the command ended
     stopped: bool = False  # `stop` ended the command
     reported: bool = False  # the model has been notified that the task ended
     find_violations: Callable[[ExitStatus], str] = lambda _: ""
     """A function that returns the note about the sandbox's refusals, called once the command has ended."""
     _sandbox_note: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.has_exit_line:
+            self.child.call_at_exit(self._write_exit_line)
 
     @property
     def sandbox_note(self) -> str:
@@ -84,6 +89,11 @@ class CommandTask:
             await self.child.terminate()
         finally:
             self.output.finish()
+
+    def _write_exit_line(self) -> None:
+        """Append the exit line. As in the clients, processes that the command leaves behind may write after it."""
+        line = "killed" if self.stopped else f"exited with code {self.exit_code}"
+        self.output.append_to_file(f"\n[{line}]\n".encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -247,7 +247,12 @@ def _model_messages(transcript: Transcript, entries: list[LocatedEntry]) -> Iter
     ]
     active_lines = {location.line for _, location in visible if branches.branch_of(location.line) == "active"}
     ids = {_message_id(entry) for entry, location in visible if location.line in active_lines} - {None}
-    calls = {call for entry, _ in visible if _message_id(entry) in ids for call in _entry_call_ids(entry)}
+    calls = {  # by line too: damage may have taken a message's id
+        call
+        for entry, location in visible
+        if location.line in active_lines or _message_id(entry) in ids
+        for call in _entry_call_ids(entry)
+    }
     for entry, location in visible:
         # Concurrent calls create branches, so records and results of siblings may be off the active path.
         belongs_to_active = _message_id(entry) in ids or not calls.isdisjoint(_answered_call_ids(entry))

@@ -297,6 +297,7 @@ def _leave_in_background(running: _RunningCommand, ctx: ToolContext) -> None:
             child=running.child,
             output=running.output,
             path=running.output_path,
+            has_exit_line=ctx.profile.tasks.has_exit_line,
             find_violations=lambda exit: _find_violations(running, exit, ctx),
         )
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.reading.repair.damage import Turn, calls_in, damaged, harms, recorded, turns, versions
@@ -69,8 +69,13 @@ def is_whole(story: list[Turn]) -> bool:
     return all(answered for _, answered in story)
 
 
+CONCURRENT: list[Turn] = [([[], [("Bash", 0)], [("mcp__a__b", 0), ("Bash", 0), ("Bash", 0)]], True)]
+"""Three calls in one message, with results on branches of their own."""
+
+
 @requirement("past.any-damage")
 @given(any_damage)
+@example(Broken(CONCURRENT, [("byte", 357, 736)], "2.1.325")).via("a call whose message has lost its id")
 def test_any_damaged_transcript_is_resumed_with_each_call_and_result_once(broken: Broken) -> None:
     with broken.transcript() as path:
         calls, results = calls_and_results(path)

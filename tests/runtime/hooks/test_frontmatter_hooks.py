@@ -83,7 +83,7 @@ def test_hooks_of_an_agent_last_while_it_works_and_hooks_of_a_skill_from_its_lau
     ]  # fmt: skip
     result = run_agent(tmp_path, script)
 
-    assert (result.returncode, result.stdout, result.stderr) == (0, "Done.\n", "")
+    assert (result.returncode, result.stdout) == (0, "Done.\n"), result.stderr
     assert sorted(logged_runs(log)[:2]) == [
         ("agent", "PreToolUse", "helper"), ("stop", "SubagentStop", "helper"),
     ]  # fmt: skip

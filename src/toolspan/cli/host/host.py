@@ -6,6 +6,7 @@ unbuffered standard output.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -21,7 +22,6 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 import click
 import msgspec
-from anyio.abc import TaskStatus
 
 from toolspan.archive.words import plain_line
 from toolspan.cli.app import EXIT_OUTPUT_CLOSED
@@ -33,6 +33,7 @@ from toolspan.cli.host.settings import (
     load_skill_hooks,
 )
 from toolspan.cli.output import combine_options, warn
+from toolspan.cli.profile_type import ProfileType
 from toolspan.cli.prompt.approver import (
     GrantWriter,
     PageGrants,
@@ -51,7 +52,7 @@ from toolspan.runtime.permissions.decide import Approver
 from toolspan.runtime.permissions.modes import Mode
 from toolspan.runtime.permissions.rule import split_rules
 from toolspan.runtime.permissions.rules import added_folders
-from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, nearest_version, profile
+from toolspan.runtime.profiles import DEFAULT, Profile, profile
 from toolspan.runtime.sandbox.bubblewrap import detect_bubblewrap
 from toolspan.runtime.sandbox.settings import Sandbox, merge_sandbox_settings, unattended_sandbox
 from toolspan.runtime.settings import TrustStore, default_trust_path
@@ -78,18 +79,6 @@ _MAX_REASONS = 3
 _UNATTENDED_MODES: tuple[Mode, ...] = ("dontAsk", "bypassPermissions")
 """The permission modes in which nobody is asked."""
 _MAX_LINE_LENGTH = 400
-
-
-class ProfileType(click.Choice[str]):
-    """A client version. For an unknown one, the nearest known version is used."""
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return a known version, with a warning if another one was given."""
-        nearest = nearest_version(value)
-        if value in self.choices or nearest is None:
-            return super().convert(value, param, ctx)
-        warn(f"there is no profile {value}; using the nearest one, {nearest}")
-        return nearest
 
 
 class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +131,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 host_options = combine_options(
-    click.option("--profile", "profile_name", type=ProfileType(VERSIONS), default=DEFAULT,
+    click.option("--profile", "profile_name", type=ProfileType(), default=DEFAULT,
                  help="The client version to imitate."),
     click.option("--settings", "settings_file", type=_PATH_TYPE,
                  help="Also read this settings file."),
@@ -466,15 +455,19 @@ class EarlyExit:
         return not must_wait
 
 
-async def watch_signals(
-    on_signal: Callable[[int], bool], scope: anyio.CancelScope, *, task_status: TaskStatus[None]
-) -> None:
-    """Call `on_signal` for SIGINT, SIGTERM and SIGHUP, and cancel the scope when it returns True."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        task_status.started()
-        async for number in signals:
-            if on_signal(number):
-                scope.cancel()
+def handle_signals(on_signal: Callable[[int], bool], scope: anyio.CancelScope) -> None:
+    """Call `on_signal` for SIGINT, SIGTERM and SIGHUP, and cancel the scope when it returns True.
+
+    The handlers stay until the event loop is closed: one more signal does not end the process while it records results
+    and ends the processes of calls. SIGQUIT still does.
+    """
+
+    def handle(number: int) -> None:
+        if on_signal(number):
+            scope.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, handle, number)
 
 
 class StandardOutput:

@@ -114,6 +114,14 @@ class Capture:
         self._write_spill(self.data)
         return self.path
 
+    def append_to_file(self, data: bytes) -> None:
+        """Append bytes that are not output to the spill file, if it is open, whatever its limit."""
+        if self._file is not None:
+            try:
+                os.write(self._file, data)
+            except OSError as error:
+                self.spill_error = error
+
     def finish(self) -> None:
         """Ignore further output and close the file."""
         self._finished = True

@@ -194,6 +194,7 @@ class ChildProcess:
         self.exit: ExitStatus | None = None
         """The exit status of the command's own process; None while it is running."""
         self._exited = anyio.Event()
+        self._exit_callbacks: list[Callable[[], None]] = []
         self._leave_orphans = command.leave_orphans
         self._has_pid_namespace = command.has_pid_namespace
         self._platform = platform
@@ -241,6 +242,13 @@ class ChildProcess:
     def is_finished(self) -> bool:
         """True if the command's own process has ended and no more output can arrive."""
         return self.exit is not None and all(reader.finished.is_set() for reader in self._readers)
+
+    def call_at_exit(self, callback: Callable[[], None]) -> None:
+        """Call a function when the command's own process has ended and its output was read; now if it already has."""
+        if self.exit is None:
+            self._exit_callbacks.append(callback)
+        else:
+            callback()
 
     async def wait(self) -> ExitStatus:
         """Wait until the command's own process has ended and its output is complete.
@@ -339,6 +347,11 @@ class ChildProcess:
                 elif info is not None:
                     self.exit = ExitStatus(None, info.si_status)
         self._reap()
+        if self._exit_callbacks:
+            for reader in self._readers:
+                reader.read_waiting()
+            for callback in self._exit_callbacks:
+                callback()
         self._exited.set()
 
     def _wait_in_thread(self) -> None:

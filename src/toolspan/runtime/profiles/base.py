@@ -394,6 +394,7 @@ class TaskValues:
     loose_output: bool = False  # TaskOutput ignores unknown fields and refuses a missing task itself
     old_input: bool = False
     """True if a task may also be identified by `bash_id`, the input of an older tool."""
+    has_exit_line: bool = False  # the output file of a command ends with a line about its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,7 @@ V2_1_325 = replace(
         error_slack=1_000,
         environment={**BASE.shell.environment, "AI_AGENT": "claude-code_2-1-325_agent"},
     ),
-    tasks=replace(BASE.tasks, forgets_ended=True, old_input=False),
+    tasks=replace(BASE.tasks, forgets_ended=True, old_input=False, has_exit_line=True),
     plan=replace(BASE.plan, source="file", records_edited=False),
     fetch=replace(BASE.fetch, undotted_host=FetchValues().undotted_host, has_offset=True),
     hooks=replace(
