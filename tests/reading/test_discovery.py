@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from tests.cli.command import run
 from tests.requirement import requirement
 from toolspan.errors import SourceError
-from toolspan.reading.discovery import default_roots, find_transcripts
+from toolspan.reading.discovery import default_roots, find_transcripts, newest_first, recency
 from toolspan.testing import TranscriptBuilder
 
 PROJECT = "projects/-home-dev"
@@ -201,3 +202,33 @@ def test_a_link_that_cannot_be_followed_hides_only_itself(tmp_path: Path) -> Non
 
     assert [file.path.name for file in find_transcripts(tmp_path, problems.append)] == ["own.jsonl"]
     assert problems == [f"{tmp_path / 'link.jsonl'}: Not a directory; this answer leaves it out"]
+
+
+def write_session(path: Path, day: int, *, modified_day: int) -> None:
+    """Write a session whose last record and modification time are on days of January 2026."""
+    path.write_text(f'{{"type":"user","timestamp":"2026-01-{day:02d}T12:00:00Z"}}\n')
+    modified = datetime(2026, 1, modified_day, 12, tzinfo=UTC).timestamp()
+    os.utime(path, (modified, modified))
+
+
+@requirement("discover.newest-first")
+@pytest.mark.parametrize("shift", [0, 7, -7, None], ids=["as written", "copied", "set back", "equal"])
+def test_the_newest_session_is_found_by_its_records_whatever_the_modification_times_are(
+    tmp_path: Path, shift: int | None
+) -> None:
+    for day in (12, 10, 14, 9, 13):
+        write_session(tmp_path / f"{day}.jsonl", day, modified_day=20 if shift is None else day + shift)
+    if shift is None or shift >= 0:
+        write_session(tmp_path / "copy.jsonl", 11, modified_day=25)
+    files = find_transcripts(tmp_path)
+    assert list(newest_first(files)) == sorted(files, key=recency, reverse=True)
+
+
+@requirement("discover.newest-first")
+def test_only_files_that_may_be_the_newest_are_opened(tmp_path: Path) -> None:
+    for day in range(1, 10):
+        write_session(tmp_path / f"{day}.jsonl", day, modified_day=day)
+    files = find_transcripts(tmp_path)
+    for path in tmp_path.glob("[1-6].jsonl"):
+        write_session(path, 30, modified_day=30)  # not noticed, because it was listed before
+    assert next(newest_first(files)).path.name == "9.jsonl"

@@ -80,15 +80,27 @@ def format_of_path(path: PurePath | str) -> TranscriptFormat:
 
 @lru_cache(maxsize=4_096)
 def _parse_path(path: str) -> tuple[FileName, TranscriptFormat]:
-    *folders, name = path.split(os.sep)  # noqa: PTH206 - perf: called for every file below a folder
+    folder, separator, name = path.rpartition(os.sep)
+    folders = _split_folder(folder) if separator else []
     if name.endswith(COMPRESSED_SUFFIXES):
         name = name.rpartition(".")[0]
-    default, *others = all_formats()
-    for transcript_format in (*others, default):  # the default format accepts every *.jsonl
+    for transcript_format in _formats_by_strictness():
         file_name = transcript_format.parse_path(folders, name)
         if file_name is not None:
             return file_name, transcript_format
-    return FileName("other", name, None, None, None), default
+    return FileName("other", name, None, None, None), all_formats()[0]
+
+
+@lru_cache(maxsize=256)
+def _split_folder(folder: str) -> list[str]:
+    """Return the parts of a folder's path. perf: the files of a folder are parsed together, and share these strings."""
+    return folder.split(os.sep)  # noqa: PTH206 - as above
+
+
+@cache
+def _formats_by_strictness() -> tuple[TranscriptFormat, ...]:
+    default, *others = all_formats()
+    return (*others, default)  # the default format accepts every *.jsonl
 
 
 def relative_to_folder(path: str, folder: str | None) -> str:

@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 
 
 _SKIP_SIZE = 1 << 20
-_UNCHECKED_SIZE = 16 << 20
+_UNCHECKED_SIZE = 1 << 20
+"""The decompressed bytes that any file may have, whatever its ratio."""
 _MAX_EXPANSION = 250
-"""The highest ratio of decompressed to compressed bytes, after the first ones."""
+"""The highest ratio of decompressed to compressed bytes, after the first ones.
+
+Of 76 real transcripts (up to 4 MB of each) compressed with level 19, half have a ratio below 7; the highest is 54.
+"""
 COMPRESSED_SUFFIXES = (".zst", ".gz")
 
 
@@ -221,9 +225,13 @@ def _find_moved_file(path: Path) -> Path | None:
     return other if other.exists() else None
 
 
+def _max_size(compressed: int) -> int:
+    return max(_UNCHECKED_SIZE, compressed * _MAX_EXPANSION)
+
+
 def _check_expansion(compressed: int, decompressed: int) -> None:
     """Raise ValueError if so few bytes expand to so many that they were made to exhaust time and memory."""
-    if decompressed > max(_UNCHECKED_SIZE, compressed * _MAX_EXPANSION):
+    if decompressed > _max_size(compressed):
         raise ValueError(f"not read further, because it expands to more than {_MAX_EXPANSION} times its size")
 
 
@@ -270,9 +278,9 @@ class _ZstdStream(io.RawIOBase):
             self._decompressed_size += expanded
             try:
                 _check_expansion(self._compressed_size, self._decompressed_size)
-            except ValueError as error:  # raised after the bytes before this chunk were read
+            except ValueError as error:  # raised after the bytes up to the limit were read
                 self._error = error
-                del self._decompressed[before:]
+                del self._decompressed[_max_size(self._compressed_size) - self._decompressed_size :]
         taken = bytes(self._decompressed[: size if size >= 0 else None])
         del self._decompressed[: len(taken)]
         return taken

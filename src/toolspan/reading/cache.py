@@ -13,7 +13,7 @@ import sqlite3
 import stat
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache as remembered
 from pathlib import Path
@@ -53,6 +53,8 @@ CREATE TABLE IF NOT EXISTS file (
 CREATE TABLE IF NOT EXISTS body (id INTEGER PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS swept (day INTEGER NOT NULL);
 """
+_KEYS_PER_QUERY = 400
+"""SQLite before 3.32 allows 999 parameters."""
 _KEY_CONDITION = "path = ? AND name = ? AND form = ?"
 
 
@@ -93,14 +95,34 @@ class Cache:
 
     def load(self, stamped_keys: Sequence[tuple[CacheKey, str]]) -> dict[CacheKey, bytes]:
         """Return the cached values for the keys whose stamps still match."""
-        query = f"SELECT value, checksum FROM file JOIN body USING (id) WHERE {_KEY_CONDITION} AND stamp = ?"
+        stamps = dict(stamped_keys)
         values: dict[CacheKey, bytes] = {}
-        with self._discard_if_corrupt(), self._open_database() as database:
-            for key, stamp in stamped_keys:
-                value, checksum = database.execute(query, (*key, stamp)).fetchone() or (None, None)
-                if isinstance(value, bytes) and checksum == _row_checksum(CacheRow(key, stamp, value)):
-                    values[key] = value
+        for row, checksum in self._select_rows("value, checksum FROM file JOIN body USING (id)", [*stamps]):
+            if stamps[row.key] == row.stamp and checksum == _row_checksum(row):
+                values[row.key] = row.value
         return values
+
+    def find_current(self, stamped_keys: Sequence[tuple[CacheKey, str]]) -> set[CacheKey]:
+        """Return the keys that have a value whose stamp still matches. The value itself may still be corrupt."""
+        stamps = dict(stamped_keys)
+        rows = self._select_rows("x'', 0 FROM file", [*stamps])
+        return {row.key for row, _ in rows if stamps[row.key] == row.stamp}
+
+    def _select_rows(self, columns: str, keys: Sequence[CacheKey]) -> Iterator[tuple[CacheRow, int]]:
+        """Yield the rows of these keys with their checksums, or fewer if the cache cannot be read.
+
+        perf: one query for many files, because one query each is slow for very many files.
+        """
+        with self._discard_if_corrupt(), self._open_database() as database:
+            for start in range(0, len(keys), _KEYS_PER_QUERY):
+                batch = {key: key for key in keys[start : start + _KEYS_PER_QUERY]}
+                jobs = {key.job_name for key in batch}
+                condition = f"form IN ({_marks(jobs)}) AND path IN ({_marks(batch)})"
+                query = f"SELECT path, name, form, stamp, {columns} WHERE {condition}"
+                for *names, stamp, value, checksum in database.execute(query, (*jobs, *(key.path for key in batch))):
+                    key = batch.get(CacheKey(*names))  # without a copy of its strings
+                    if key is not None and isinstance(value, bytes):
+                        yield CacheRow(key, stamp, value), checksum
 
     def store(self, rows: Sequence[CacheRow], today: int, lock_timeout: float = _LOCK_TIMEOUT) -> None:
         """Remove rows for missing files, store `rows`, then remove the oldest rows over the size limit."""
@@ -182,6 +204,10 @@ def _require_private(status: os.stat_result, is_expected_type: Callable[[int], b
         raise PermissionError("not private to this user")
 
 
+def _marks(values: Collection[object]) -> str:
+    return ", ".join("?" * len(values))
+
+
 def _row_checksum(row: CacheRow) -> int:
     return zlib.crc32(row.value, zlib.crc32("\0".join([*row.key, row.stamp]).encode()))
 
@@ -248,6 +274,8 @@ class StampedFiles:
         self.stamps = [compute_file_stamp(path) for path in paths] if stamps is None else stamps
         self.storing: Epilogue | None = None
         """The end of a `cached_map`. It succeeds if every file was read in the state of its stamp."""
+        self.has_problem = False
+        """True if a `cached_map` could not read a file."""
 
     @classmethod
     def from_listing(cls, files: Sequence[TranscriptFile]) -> StampedFiles:
@@ -276,13 +304,9 @@ def cached_map(
     files = paths if isinstance(paths, StampedFiles) else StampedFiles(paths)
     job_name = f"{job.function.__module__}.{job.function.__qualname__}"
     keys = [CacheKey(_absolute(path), str(path), job_name) for path in files.paths]
-    stamped_keys = [(key, stamp) for key, stamp in zip(keys, files.stamps, strict=True) if stamp is not None]
-    cached_results: dict[CacheKey, T] = {}
-    decoder = msgspec.msgpack.Decoder(job.result_type)
-    for key, value in cache.load(stamped_keys).items():
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            cached_results[key] = decoder.decode(value)
-    missing = [n for n, key in enumerate(keys) if key not in cached_results]
+    stamped_keys = {key: stamp for key, stamp in zip(keys, files.stamps, strict=True) if stamp is not None}
+    current = cache.find_current([*stamped_keys.items()])
+    missing = [n for n, key in enumerate(keys) if key not in current]
     started = now()
     parent = os.getpid()
     rows: list[CacheRow] = []
@@ -291,7 +315,8 @@ def cached_map(
 
     def collect_row(index: int, result: T, data: bytes | None) -> None:
         nonlocal is_complete
-        path, key, stamp = files.paths[missing[index]], keys[missing[index]], files.stamps[missing[index]]
+        n = missing[index]
+        path, key, stamp = files.paths[n], keys[n], files.stamps[n]
         modified, last_changed = map(int, stamp.split()[-2:]) if stamp else (started, started)
         recently = started - _STABLE_AFTER_NS
         is_stable = last_changed <= recently and not recently < modified < started + _STABLE_AFTER_NS
@@ -311,10 +336,25 @@ def cached_map(
     done = parallel_map(
         [files.paths[n] for n in missing], job, advance=advance, on_result=collect_row, epilogue=storing
     )
-    for key in keys:
-        result = cached_results.get(key)
-        yield next(done) if result is None else result
+    decoder = msgspec.msgpack.Decoder(job.result_type)
+    for start in range(0, len(keys), _KEYS_PER_QUERY):
+        batch = keys[start : start + _KEYS_PER_QUERY]
+        values = cache.load([(key, stamped_keys[key]) for key in batch if key in current]) if current else {}
+        for n, key in enumerate(batch, start):
+            if key not in current:
+                result = next(done)
+            else:
+                try:
+                    result = decoder.decode(values[key])
+                except (KeyError, msgspec.MsgspecError, UnicodeDecodeError):  # corrupt, or removed in the meantime
+                    missing.append(n)
+                    result = job.function(files.paths[n])
+                    collect_row(len(missing) - 1, result, None)
+            files.has_problem = files.has_problem or bool(result.problem)
+            yield result
     next(done, None)  # finish the map, which adds the processes that still store results to `storing`
+    if storing.running:
+        storing.run_here()  # stores the rows that replace corrupt ones
     files.storing = storing
     if files is not paths:
         storing.wait()
@@ -334,7 +374,8 @@ def cached_answer(
 ) -> A | None:
     """Return the cached answer to a question about unchanged files, or compute and cache it.
 
-    `question` must name everything else that the answer depends on. An answer of None is not cached.
+    `question` must name everything else that the answer depends on. An answer of None is not cached, nor is one that
+    leaves out a file, because the next command must warn about that file too.
     """
     files = paths if isinstance(paths, StampedFiles) else StampedFiles(paths)
     paths, stamps = files.paths, files.stamps
@@ -349,7 +390,7 @@ def cached_answer(
     finally:
         is_current = files.storing is not None and files.storing.wait()
     data = None if answer is None or key is None else encode_msgpack(answer)
-    if key is None or data is None or _latest_change(stamps) > started - _STABLE_AFTER_NS:
+    if key is None or data is None or files.has_problem or _latest_change(stamps) > started - _STABLE_AFTER_NS:
         return answer
     if is_current or _join_stamps(paths, StampedFiles(paths).stamps) == stamp:
         cache.store([CacheRow(key, stamp, data)], started // _NANOSECONDS_PER_SECOND)

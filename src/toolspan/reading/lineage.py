@@ -52,40 +52,40 @@ class Lineages:
     """Groups of files that share sessions, lines or calls."""
 
     def __init__(self) -> None:
-        self._parents: dict[Hashable, Hashable] = {}
+        self._parents: dict[str, str] = {}
+        """For files that are linked to others, a file of the same group. perf: most files are alone."""
+        self._files_by_session: dict[str, str] = {}
+        self._files_by_root: dict[str, str] = {}
         self._files_by_call: dict[str, str] = {}
+        """The first file with each session, root and call."""
         self._ranks: dict[str, tuple[bool, str, str, str]] = {}
 
     def add(self, file: str, info: SessionInfo, call_keys: Iterable[str] = ()) -> None:
         """Add a file, the metadata of its session, and the keys of its calls (see `call_key`)."""
-        name = parse_file_name(file)
         self._ranks[file] = rank_file(file, info)
-        marks: list[Hashable] = [("session", session) for session in info.session_ids]
-        if name.session_id:
-            marks.append(("session", name.session_id))
+        sessions = {*info.session_ids, parse_file_name(file).session_id, info.forked_from}
+        others = {self._files_by_session.setdefault(session, file) for session in sessions if session}
+        others.update(self._files_by_call.setdefault(key, file) for key in call_keys if key)
         if info.root:
-            marks.append(("root", info.root))
-        if info.forked_from:
-            marks.append(("session", info.forked_from))
-        others = {self._files_by_call.setdefault(key, file) for key in call_keys if key}
-        marks += [("file", other) for other in sorted(others - {file})]
-        for mark in marks:
-            self._parents[self._find_root(("file", file))] = self._find_root(mark)
+            others.add(self._files_by_root.setdefault(info.root, file))
+        others.discard(file)
+        for other in sorted(others):
+            self._parents[self._find_root(file)] = self._find_root(other)
 
     def group_of(self, file: str) -> Hashable:
         """Return the group that a file belongs to."""
-        return self._find_root(("file", file))
+        return self._find_root(file)
 
     def rank(self, file: str) -> tuple[bool, str, str, str]:
         """Return the sort key of a file (see `rank_file`). Files that were not added come last."""
         return self._ranks.get(file) or (False, "~", "~", file)
 
-    def _find_root(self, mark: Hashable) -> Hashable:
-        top = mark
+    def _find_root(self, file: str) -> str:
+        top = file
         while self._parents.get(top, top) != top:
             top = self._parents[top]
-        while self._parents.get(mark, mark) != top:  # path compression: shorten the chain for the next lookup
-            self._parents[mark], mark = top, self._parents.get(mark, top)
+        while self._parents.get(file, file) != top:  # path compression: shorten the chain for the next lookup
+            self._parents[file], file = top, self._parents.get(file, top)
         return top
 
 
@@ -106,9 +106,12 @@ def row_keys(rows: Iterable[CallRow]) -> Iterable[str]:
 
 def merge_copies(rows: Iterable[CallRow], lineages: Lineages) -> list[CallRow]:
     """Merge copies of each call into one row: the best copy, at the position of the first."""
-    groups: dict[tuple[str, Hashable], list[CallRow]] = {}
+    firsts: dict[tuple[str, Hashable], CallRow] = {}
+    others: dict[tuple[str, Hashable], list[CallRow]] = {}  # perf: most calls have no copies
     for row in rows:
-        groups.setdefault((row.id, lineages.group_of(row.file)), []).append(row)
+        key = (row.id, lineages.group_of(row.file))
+        if firsts.setdefault(key, row) is not row:
+            others.setdefault(key, []).append(row)
 
     def rank(row: CallRow) -> tuple[int, bool, str, tuple[bool, str, str, str]]:
         """Return a sort key that puts the best copy first. Old clients give copies new, later times."""
@@ -116,7 +119,9 @@ def merge_copies(rows: Iterable[CallRow], lineages: Lineages) -> list[CallRow]:
         strength = _STATE_STRENGTH.get(row.state, 2)
         return -strength, not is_in_own_session, row.requested or "~", lineages.rank(row.file)
 
-    return [copies[0] if len(copies) == 1 else min(copies, key=rank) for copies in groups.values()]
+    for key, copies in others.items():
+        firsts[key] = min(firsts[key], *copies, key=rank)
+    return list(firsts.values())
 
 
 class SessionFiles(Struct, Generic[F], frozen=True, kw_only=True):
@@ -217,7 +222,8 @@ def _make_session(session: str, mains: Sequence[F], agents: Sequence[F]) -> Sess
     def rank(file: F) -> tuple[bool, str, str]:
         return parse_file_name(file.file).session_id != session, file.info.started_at or "~", file.file
 
-    first, *others = sorted(mains, key=rank) if mains else sorted(agents, key=rank)
+    members = mains or agents
+    first, *others = sorted(members, key=rank) if len(members) > 1 else members
     if not mains:
         return SessionFiles(id=session, file=first, agents=others, has_main=False)
     return SessionFiles(id=session, file=first, continued=others, agents=list(agents))

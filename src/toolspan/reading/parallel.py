@@ -492,7 +492,7 @@ def encode_msgpack(value: object) -> bytes | None:
         return None
 
 
-class FileSummary(Struct, frozen=True, kw_only=True):
+class FileSummary(Struct, frozen=True, kw_only=True, gc=False):
     """The calls, tokens and findings of one transcript, without bodies."""
 
     file: str

@@ -13,7 +13,7 @@ Dialect = str
 _PROMPT_LIMIT = 200
 
 
-class SessionInfo(Struct, frozen=True, kw_only=True):
+class SessionInfo(Struct, frozen=True, kw_only=True, gc=False):
     """Metadata about one session: client, folder, times, title."""
 
     dialect: Dialect = "claude"

@@ -463,6 +463,28 @@ def test_answer_is_cached_only_if_no_file_changed_while_it_was_read(
     assert known(cache) == len(paths)
 
 
+def test_answer_that_leaves_out_a_file_is_not_cached_so_that_every_command_says_so(tmp_path: Path) -> None:
+    paths = archive(tmp_path / "archive", "one", "two")
+    foreign = tmp_path / "archive" / "foreign.jsonl"
+    foreign.write_text('{"level":"info"}\n')
+    cache = Cache(tmp_path / "cache")
+
+    def ask() -> list[str]:
+        files = StampedFiles([*paths, foreign])
+        problems: list[str] = []
+
+        def compute() -> int:
+            problems.extend(file.problem for file in cached_map(files, SCAN_JOB, cache, now=later) if file.problem)
+            return 1
+
+        assert cached_answer(files, "how many?", int, compute, cache, now=later) == 1
+        return problems
+
+    cold, warm = ask(), ask()
+    assert len(cold) == 1
+    assert warm == cold
+
+
 def test_answer_about_changing_files_is_not_cached(tmp_path: Path) -> None:
     paths = archive(tmp_path / "archive", "one")
     cache, computed = Cache(tmp_path / "cache"), count(1)

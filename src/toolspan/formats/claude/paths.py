@@ -49,7 +49,7 @@ def parse_claude_path(folders: Sequence[str], name: str) -> FileName | None:
         return FileName("other", stem, None, None, None)
     agent = _AGENT_NAME.fullmatch(stem)
     if agent is None:
-        return FileName("session", stem, None, stem, _last_folder(folders))
+        return FileName("session", stem, None, stem, last)
     if "subagents" not in folders:  # older versions write it beside its session
         return FileName("agent", stem, agent[1], None, _last_folder(folders))
     above = folders[: -1 - folders[::-1].index("subagents")]

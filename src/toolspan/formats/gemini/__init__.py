@@ -62,7 +62,9 @@ class GeminiFormat(TranscriptFormat):
 
     def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
         """Parse the path of a session, or of a subagent in a folder named after its session."""
-        stem, suffix = os.path.splitext(name)  # noqa: PTH122 - perf: called for every file below a folder
+        if not name.startswith("session-") and "chats" not in folders[-2:-1]:
+            return None  # perf: called for every file below a folder
+        stem, suffix = os.path.splitext(name)  # noqa: PTH122 - as above
         if suffix not in _SUFFIXES:
             return None
         if matched := _SESSION_NAME.fullmatch(stem):
