@@ -155,7 +155,7 @@ async def count_questions(archive: Path) -> dict[str, float]:
     """Count the recorded commands that need a question without and within the sandbox."""
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as project:
-        async with Session(cwd=project, sandbox=Sandbox(), transcript=None) as session:
+        async with Session(cwd=project, sandbox=Sandbox(strict=True), transcript=None) as session:
             context = session.runner.runner_context
             assert context.fallback is not None
             for span in toolspan.history(archive).spans:
@@ -171,7 +171,7 @@ async def count_questions(archive: Path) -> dict[str, float]:
                 if not isinstance(final_decision, Ask):
                     continue
                 counts["asked"] += 1
-                free = is_freed_by_sandbox(request, decision, context)
+                free = await is_freed_by_sandbox(request, decision, context)
                 counts["free_inside"] += free
                 counts["free_inside_offline"] += free and not _needs_network(command)
     shares = {

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.requirement import requirement
 from tests.sandbox.test_sandbox import Project, open_project
-from toolspan import Sandbox
+from toolspan import Permissions, Sandbox
 from toolspan.runtime.background import CommandTask
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bubblewrap")]
@@ -33,7 +34,7 @@ _COMMANDS = 40
 
 async def start_exchange(project: Project, folder: Path, replaced: str, target: Path) -> None:
     (folder / "exchange.py").write_text(_EXCHANGE)
-    command = f"python3 exchange.py {replaced} {target}"
+    command = f"cd {folder} && python3 exchange.py {replaced} {target}"
     started = await project.bash(command, run_in_background=True)
     assert started.span.state == "succeeded"
     (task,) = project.session.runner.runner_context.workspace.tasks
@@ -54,7 +55,7 @@ async def test_a_folder_exchanged_with_a_link_gives_no_access_to_its_target(
     (outside / "config").write_text("key = secret-value\n")
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
     sandbox = Sandbox(deny_read=[outside / "config"])
-    async with open_project(folder, sandbox) as project:
+    async with open_project(folder, sandbox, Permissions.allow_all()) as project:
         await start_exchange(project, folder, replaced, outside)
         results = [
             await project.bash(
@@ -69,3 +70,38 @@ async def test_a_folder_exchanged_with_a_link_gives_no_access_to_its_target(
     assert sorted(path.name for path in outside.rglob("*")) == ["HEAD", "config", "hooks"]
     assert [text for text in texts if "secret-value" in text] == []
     assert any("cannot create" in text for text in texts)  # some commands have run
+
+
+@requirement("sandbox.no-way-out")
+async def test_a_current_folder_exchanged_with_a_link_gives_no_access_to_its_target(
+    folder: Path, user_folder: Path
+) -> None:
+    outside = user_folder / "outside"
+    outside.mkdir()
+    (outside / "config").write_text("key = secret-value\n")
+    async with open_project(folder, Sandbox(deny_read=[outside / "config"])) as project:
+        await project.bash("mkdir sub && cd sub")
+        assert project.session.cwd == folder / "sub"
+        await start_exchange(project, folder, "sub", outside)
+        results = [await project.bash("touch made; cat config; cd ..; cat sub/config; true") for _ in range(_COMMANDS)]
+        (folder / "stop").touch()
+
+    assert [path.name for path in outside.iterdir()] == ["config"]
+    assert [result.content for result in results if "secret-value" in str(result.content)] == []
+    assert any(result.span.state == "succeeded" for result in results)
+
+
+@requirement("sandbox.no-way-out")
+async def test_private_temporary_folder_replaced_with_a_link_is_not_mounted(
+    folder: Path, user_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = user_folder / "outside"
+    outside.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))  # `TMPDIR` names the project
+    async with open_project(folder) as project:
+        swap = f"cd toolspan-sandbox-* && mv tmp old && ln -s {outside} tmp"
+        assert (await project.bash(swap)).span.state == "succeeded"
+        finished = await project.bash("touch /tmp/made")
+
+    assert "was replaced while the sandbox was created" in str(finished.content)
+    assert list(outside.iterdir()) == []

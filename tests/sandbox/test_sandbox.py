@@ -339,6 +339,21 @@ async def test_a_sandbox_that_shows_all_files_asks_as_without_one(folder: Path) 
     assert questions == commands[1:] * 2  # none about the last sandbox
 
 
+async def test_a_sandbox_without_limits_for_files_shows_the_home_folder(
+    folder: Path, user_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = user_folder / "home"
+    home.mkdir()
+    (home / ".netrc").write_text("visible\n")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    async with open_project(folder, Sandbox(files_disabled=True), Permissions.allow_all()) as project:
+        finished = await project.bash("cat ~/.netrc && touch ~/made && echo ${XDG_CACHE_HOME-unchanged}")
+
+    assert finished.content == "visible\nunchanged"
+    assert (home / "made").exists()
+
+
 async def test_an_unknown_domain_is_asked_about_once(folder: Path) -> None:
     asked: list[object] = []
 
@@ -378,7 +393,7 @@ async def test_a_worktree_can_be_committed_to_but_not_pointed_elsewhere(folder: 
     tree = user_folder / "tree"
     subprocess.run([*git, "worktree", "add", "-q", str(tree)], check=True)
     common = f"{folder}/.git"
-    async with open_project(tree) as project:
+    async with open_project(tree, permissions=Permissions.allow_all()) as project:
         commit = "echo a > a; git add a; git -c user.name=a -c user.email=b commit -q -m y"
         assert (await project.bash(commit)).span.state == "succeeded"
         for file in (".git", f"{common}/hooks/pre-commit", f"{common}/worktrees/tree/commondir", f"{common}/config"):
@@ -390,7 +405,8 @@ async def test_a_command_cannot_gain_rights_for_the_next_one(folder: Path, user_
     outside.mkdir()
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
     (folder / "build").mkdir()
-    async with open_project(folder, Sandbox(allow_write=["build"], allow_unix_sockets=["app.sock"])) as project:
+    sandbox = Sandbox(allow_write=["build"], allow_unix_sockets=["app.sock"])
+    async with open_project(folder, sandbox, Permissions.allow_all()) as project:
         (outside / "file").write_text("old")
         await project.bash(f"rmdir build; ln -s {outside} build; ln -s {outside}/file app.sock")
         assert (await project.bash("sh -c 'echo x > build/made'")).span.state == "failed"
@@ -410,7 +426,7 @@ async def test_start_up_files_cannot_be_created_in_a_home_that_is_the_project(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(folder))
-    async with open_project(folder) as project:
+    async with open_project(folder, permissions=Permissions.allow_all()) as project:
         finished = await project.bash("sh -c 'echo x > ~/.zshrc'; sh -c 'echo x > ~/.bashrc'; sh -c 'echo x > ~/notes'")
 
     assert [path.name for path in folder.iterdir()] == ["notes"]

@@ -71,7 +71,7 @@ async def authorize_call(
         prepared, request = changed, make_permission_request(pending, changed, context)
     # Precedence: a rule that denies or asks, a hook, any other rule, the fallback.
     decision = policy_decision if hook_decision is None or isinstance(policy_decision, Deny | Ask) else hook_decision
-    if hook_decision is None and await _is_freed_by_sandbox(request, decision, context):
+    if hook_decision is None and await is_freed_by_sandbox(request, decision, context):
         decision = Allow(None, "config", basis="sandbox")
     decision = decision or await _apply_fallback(request, pending, context)
     if not isinstance(decision, Deny):
@@ -201,7 +201,7 @@ def _read_request(tool_context: ToolContext, context: RunnerContext) -> Permissi
     )
 
 
-async def _is_freed_by_sandbox(request: PermissionRequest, decision: Decision | None, context: RunnerContext) -> bool:
+async def is_freed_by_sandbox(request: PermissionRequest, decision: Decision | None, context: RunnerContext) -> bool:
     """Return whether a call needs no permission, because it runs inside the sandbox.
 
     Rules that deny, rules that ask about certain commands and the guards still apply.
@@ -353,7 +353,7 @@ async def preview_decision(call: Call, tool: Tool, arguments: Input, context: Ru
         return Deny("The input does not fit the tool's schema")
     request = _build_request(call, tool, parsed, context.call_context.cwd, LinkResolver(), context)
     decision = await decide(context.policies, request)
-    if await _is_freed_by_sandbox(request, decision, context):
+    if await is_freed_by_sandbox(request, decision, context):
         return Allow(None, "config", basis="sandbox")
     if decision is None and context.fallback is not None:
         decision = await decide((context.fallback,), request)

@@ -219,7 +219,7 @@ async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
         ctx.files.set_state(f"{request.path}/", state)  # the client treats this as another file
         return view.output
     ctx.files.set_state(request.path, state)
-    target = real_path(request.path)
+    target = request.target
     if target != request.path:  # no lines were shown under the target's path, so there is no range
         ctx.files.set_state(target, replace(state, range=None, whole=False))
     return view.output
@@ -239,8 +239,9 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         raise ToolError(refusal.text, kind=refusal.kind)
     if stat.S_ISDIR(stat_result.st_mode):
         raise _folder_error(request)
-    is_process_file = values.refuses_process_files and _PROCESS_FILE.fullmatch(str(real_path(request.target)))
-    if is_process_file or not is_regular_or_null(stat_result):
+    target = request.target
+    is_special = values.refuses_process_files and target.is_relative_to("/proc")
+    if (is_special and _PROCESS_FILE.fullmatch(str(real_path(target)))) or not is_regular_or_null(stat_result):
         raise ToolError(values.device.format(path=request.name), kind="invalid_input")
     if stat_result.st_size == 0 and request.suffix in (*MEDIA_TYPES, ".pdf"):
         noun = "PDF" if request.suffix == ".pdf" else "Image"

@@ -118,7 +118,8 @@ async def _limited_to(root: SearchRoot, command: Command, ctx: ToolContext) -> A
             async with sandbox.wrap(command, (ctx.workspace.project, *ctx.workspace.added_folders)) as sandboxed:
                 yield sandboxed.command
         else:
-            for path in _ignore_files(target, command.env):
+            # They do not apply to a file that is named.
+            for path in _ignore_files(target, command.env) if root.is_folder else ():
                 with suppress(OSError, ToolError):
                     descriptors.append(open_limit(path))
             try:

@@ -11,10 +11,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple
 
 from toolspan.errors import ToolspanError
@@ -163,9 +164,19 @@ def _start_restricted(
     start: Callable[[], subprocess.Popen[bytes]], restrict: Callable[[], None]
 ) -> subprocess.Popen[bytes]:
     """Start a process from a thread that cannot lift its restrictions and is therefore not used again."""
-    with ThreadPoolExecutor(1) as executor:
-        executor.submit(restrict).result()
-        return executor.submit(start).result()
+    outcome: Future[subprocess.Popen[bytes]] = Future()
+
+    def run() -> None:
+        try:
+            restrict()
+            outcome.set_result(start())
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
+            outcome.set_exception(error)
+
+    thread = Thread(target=run)
+    thread.start()
+    thread.join()
+    return outcome.result()
 
 
 def _open_pipe(reading: ExitStack, writing: ExitStack) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -129,7 +129,8 @@ class ActiveSandbox:
         await self._close_network()
         remove_created_folders(self._created)
         if self._folder is not None:
-            (self._folder / "hidden-folder").chmod(0o700)
+            with suppress(FileNotFoundError):  # a program that cleans temporary folders may have removed it
+                (self._folder / "hidden-folder").chmod(0o700)
             shutil.rmtree(self._folder, ignore_errors=True)
         self._backend = self._folder = None
 

@@ -60,7 +60,8 @@ class Bubblewrap:
             options = [*join, *options]
         mounts = [] if files.unrestricted else _find_mounts(files, network)
         options += self._base_mounts(files, network)
-        options += _mount_options(files, mounts)
+        options += [] if files.unrestricted else _mount_options(files, mounts)
+        # The folder is resolved among the command's own mounts, so a link leads to nothing that it cannot reach anyway.
         options += ["--chdir", str(cwd)]
         descriptors: tuple[int, ...] = ()
         gate = MountGate(mounts) if mounts else None
@@ -93,13 +94,14 @@ class Bubblewrap:
             for name in _SHOWN_IN_RUN:
                 yield from ("--ro-bind-try", name, name)
             yield from ("--perms", "0700", "--dir", f"/run/user/{os.getuid()}")
-        yield from ("--bind", f"{files.temporary}/tmp", "/tmp", "--bind", f"{files.temporary}/var-tmp", "/var/tmp")
 
 
 def _find_mounts(files: FileAccess, network: NetworkAccess) -> list[Mount]:
     """Return a mount for each path whose access differs from that of its parent, parents first."""
     hidden_file, hidden_folder = files.temporary / "hidden-file", files.temporary / "hidden-folder"
-    mounts = {mount.path: mount for mount in files.mounts}
+    private = {Path("/tmp"): files.temporary / "tmp", Path("/var/tmp"): files.temporary / "var-tmp"}
+    mounts = {path: Mount(path, source, is_writable=True) for path, source in private.items()}
+    mounts |= {mount.path: mount for mount in files.mounts}
     mounts |= {path: Mount(path, path, is_writable=True) for path in files.writable}
     mounts |= {path: Mount(path, path) for path in files.read_only}
     mounts |= {path: Mount(path, hidden_folder if path.is_dir() else hidden_file) for path in files.hidden}
@@ -113,10 +115,8 @@ def _find_mounts(files: FileAccess, network: NetworkAccess) -> list[Mount]:
             real = Path(os.path.realpath(path))
             mounts[real] = Mount(real, real)
     ordered = sorted(mounts.values(), key=lambda mount: len(mount.path.parts))
-    return [
-        replace(mount, is_below_hidden=any(parent in files.hidden for parent in mount.path.parents))
-        for mount in ordered
-    ]
+    hidden = tuple(f"{path}/" for path in files.hidden)  # perf: comparing the parents would take 1 ms
+    return [replace(mount, is_below_hidden=True) if str(mount.path).startswith(hidden) else mount for mount in ordered]
 
 
 def _mount_options(files: FileAccess, mounts: Sequence[Mount]) -> Iterator[str]:

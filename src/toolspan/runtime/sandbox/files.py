@@ -99,7 +99,7 @@ def build_file_access(
     readable = _existing(_expand(sandbox.allow_read, project))
     hidden = [path for path in hidden if not is_below(path, readable)]
     view = HomeView((), ())
-    if sandbox.strict:
+    if sandbox.strict and not sandbox.files_disabled:
         scripts = [*shown, *_find_scripts(protected.hook_commands, project)]
         paths = [*shown_files, *find_shown_files(environment), *session_folders, *scripts, *readable]
         view = find_home_view(
@@ -350,12 +350,18 @@ def _find_in_homes(homes: Iterable[Path], *groups: Sequence[str]) -> list[list[s
         try:
             present = set(os.listdir(home))  # noqa: PTH208 - perf: one listing instead of 70 look-ups for each command
         except PermissionError:  # its files may be readable
-            present = {name.partition("/")[0] for names in groups for name in names}
+            present = {first for names in groups for first, _ in _split_names(tuple(names))}
         except OSError:
             continue
         for group, names in zip(paths, groups, strict=True):
-            group += [f"{home}/{name}" for name in names if name.partition("/")[0] in present]
+            group += [f"{home}/{name}" for first, name in _split_names(tuple(names)) if first in present]
     return paths
+
+
+@cache
+def _split_names(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the first part of each name, and the name. perf: there are hundreds of them for each command."""
+    return tuple((name.partition("/")[0], name) for name in names)
 
 
 def _find_in_folder(folder: Path, names: Sequence[str]) -> list[str]:

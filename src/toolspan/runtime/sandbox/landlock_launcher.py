@@ -16,6 +16,7 @@ _OPENAT2, _AT_FDCWD, _RESOLVE_NO_SYMLINKS = 437, -100, 4
 _PATH_BENEATH, _NET_PORT = 1, 2
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _SECCOMP_FILTER = 38, 22, 2
 _CAP_AMBIENT, _CLEAR_ALL, _CAPBSET_DROP = 47, 4, 24
+_LIBC = ctypes.CDLL(None, use_errno=True)
 FILE_RIGHTS = 0b1100_0000_0000_0111
 """The rights that apply to files: execute, write, read, truncate, ioctl. The others are for folders."""
 
@@ -29,9 +30,8 @@ def main() -> None:
         _restrict(fields)
     except OSError as error:
         sys.exit(f"toolspan: Landlock cannot restrict the command: {error}")
-    libc = ctypes.CDLL(None)
     for ignored_by_python in (13, 25):  # SIGPIPE, SIGXFSZ
-        libc.signal(ignored_by_python, None)
+        _LIBC.signal(ignored_by_python, None)
     with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - importing pathlib takes as long as all the rest
         if b"LC_CTYPE" not in {entry.partition(b"=")[0] for entry in file.read().split(b"\0")}:
             os.environ.pop("LC_CTYPE", None)  # set by Python in the C locale
@@ -69,21 +69,25 @@ def _restrict(fields: list[bytes]) -> None:
         granted = int(rights) if is_folder else int(rights) & FILE_RIGHTS
         call_kernel(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", granted, parent), 0)
         os.close(parent)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "no_new_privs cannot be set")
-    call_kernel(_RESTRICT_SELF, ruleset, 0)
+    restrict_thread(ruleset)
     # A command run by root keeps its user id but loses its capabilities, some of which affect other processes.
-    libc.prctl(_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
+    _LIBC.prctl(_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
     for capability in range(64):
-        libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0)
+        _LIBC.prctl(_CAPBSET_DROP, capability, 0, 0, 0)
     os.close(ruleset)
     if program:
         instructions = ctypes.create_string_buffer(program, len(program))
         # struct sock_fprog: the number of instructions of eight bytes, and a pointer to them
         descriptor = struct.pack("@HP", len(program) // 8, ctypes.addressof(instructions))
-        if libc.prctl(_SET_SECCOMP, _SECCOMP_FILTER, descriptor, 0, 0):
+        if _LIBC.prctl(_SET_SECCOMP, _SECCOMP_FILTER, descriptor, 0, 0):
             raise OSError(ctypes.get_errno(), "system calls cannot be filtered")
+
+
+def restrict_thread(ruleset: int) -> None:
+    """Apply a set of rules to the calling thread and to the processes that it starts. Raise OSError if it fails."""
+    if _LIBC.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "no_new_privs cannot be set")
+    call_kernel(_RESTRICT_SELF, ruleset, 0)
 
 
 def landlock_version() -> int:
@@ -97,9 +101,8 @@ def landlock_version() -> int:
 
 def call_kernel(number: int, *arguments: bytes | int | None) -> int:
     """Make a system call. Raise OSError if it fails."""
-    libc = ctypes.CDLL(None, use_errno=True)
     converted = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
-    result: int = libc.syscall(ctypes.c_long(number), *converted)
+    result: int = _LIBC.syscall(ctypes.c_long(number), *converted)
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result

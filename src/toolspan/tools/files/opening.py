@@ -10,14 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from toolspan.errors import ToolError
 from toolspan.tools.files.paths import replace_surrogates, wrap_os_error
 
-_FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH_ONLY = getattr(os, "O_PATH", 0)
+_FOLDER_FLAGS = _PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
@@ -27,7 +28,7 @@ def open_folder(folder: Path, *, make: bool = False) -> Iterator[int]:
     Raise ToolError if the folder is missing or cannot be entered or created, or part of the path is a link.
     """
     try:
-        descriptor = _walk(folder, make=make)
+        descriptor = _walk(folder.parts[1:], make=make)
     except OSError as error:
         raise wrap_os_error(error, "open", folder) from error
     try:
@@ -45,15 +46,16 @@ def open_resolved(path: Path, flags: int) -> int:
         ToolError: part of the path is a link now.
         OSError: the file is missing or cannot be opened.
     """
-    if path.parts[:2] == ("/", "proc") or path == path.parent:
+    *folders, name = str(path).strip("/").split("/")
+    if not name or [*folders, name][0] == "proc":
         return os.open(path, flags | os.O_CLOEXEC)
     try:
-        folder = _walk(path.parent)
+        folder = _walk(folders)
         try:
-            descriptor = os.open(path.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         finally:
             os.close(folder)
-        if stat.S_ISLNK(os.fstat(descriptor).st_mode):  # O_PATH opens the link itself
+        if flags & _PATH_ONLY and stat.S_ISLNK(os.fstat(descriptor).st_mode):  # it opens the link itself
             os.close(descriptor)
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         return descriptor
@@ -64,15 +66,15 @@ def open_resolved(path: Path, flags: int) -> int:
         raise
 
 
-def _walk(folder: Path, *, make: bool = False) -> int:
-    descriptor = os.open(folder.anchor, _FOLDER_FLAGS)
-    for at, name in enumerate(folder.parts[1:], 2):
+def _walk(names: Sequence[str], *, make: bool = False) -> int:
+    """Open a folder by the names on its way from the root."""
+    descriptor = os.open("/", _FOLDER_FLAGS)
+    for at, name in enumerate(names, 1):
         try:
-            child = (
-                _open_or_make_child(descriptor, name, Path(*folder.parts[:at]))
-                if make
-                else _open_child(descriptor, name)
-            )
+            if make:
+                child = _open_or_make_child(descriptor, name, Path("/", *names[:at]))
+            else:
+                child = _open_child(descriptor, name)
         finally:
             os.close(descriptor)
         descriptor = child
