@@ -101,7 +101,7 @@ def test_number_of_processes_changes_nothing_and_sums_equal_the_commands(tmp_pat
     ((calls, tokens),) = select(
         tmp_path / "one",
         "SELECT (SELECT count(*) FROM {calls} WHERE state <> 'orphan_result'), "
-        "(SELECT sum(recorded_input_tokens + output_tokens) FROM {requests})",
+        "(SELECT sum(input_tokens + output_tokens) FROM {requests})",
     )
     assert (calls, tokens) == (stats["calls"], stats["tokens"]["input_tokens"] + stats["tokens"]["output_tokens"])
     usage = [json.loads(line) for line in run("usage", folder, "--json").stdout.splitlines()]

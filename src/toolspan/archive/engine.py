@@ -48,6 +48,10 @@ class Engine(Protocol):
         """Return the job's result for each transcript, and whether the files are joined into sessions."""
         ...
 
+    def without_warnings(self) -> Engine:
+        """Return an engine for the same files that does not repeat warnings, for a second job of one question."""
+        ...
+
 
 class FileEngine:
     """An engine that reads transcripts."""
@@ -66,6 +70,10 @@ class FileEngine:
         files, joined = self.locate()
         return read_files(files, job, self.reporter), joined
 
+    def without_warnings(self) -> FileEngine:
+        """Return an engine for the same files that does not repeat warnings."""
+        return FileEngine(self.names, last=self.last, reporter=Reporter(progress=self.reporter.progress))
+
 
 class TableEngine:
     """An engine that reads a Parquet dataset."""
@@ -82,6 +90,10 @@ class TableEngine:
         results = _warn_about_problems(load_results(self.dataset, job), self.reporter)
         warn_about_skipped(count_foreign_files(self.dataset), self.reporter)
         return results, True
+
+    def without_warnings(self) -> TableEngine:
+        """Return an engine for the same tables that does not repeat warnings."""
+        return TableEngine(self.dataset, Reporter(progress=self.reporter.progress))
 
 
 def read_files(

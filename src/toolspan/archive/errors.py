@@ -48,7 +48,7 @@ def find_errors(
     files, joined = engine.read(job)
     facts = [file.facts for file in files]
     if call_filter.model or call_filter.about:  # this job does not read models and titles
-        infos = {file.file: file.info for file in engine.read(SCAN_JOB)[0]}
+        infos = {file.file: file.info for file in engine.without_warnings().read(SCAN_JOB)[0]}
         facts = [replace(file, info=infos.get(file.file, file.info)) for file in facts]
     call_table = CallTable(mark_running(facts))
     selection = CallSelection(call_table, joined, engine.reporter)

@@ -24,8 +24,8 @@ from toolspan.reading.discovery import (
     find_all_transcripts,
     find_transcripts,
     has_working_folder,
+    newest_first,
     owning_session,
-    recency,
 )
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def newest_session(names: Sequence[str] = (), reporter: Reporter = SILENT) -> li
     """Return the files of the session that was most recently written to, by itself or by a subagent."""
     files = _find_files(names, reporter)
     sessions = {file.name.stem for file in files if file.name.role == "session"}
-    for file in sorted(files, key=recency, reverse=True):
+    for file in newest_first(files):
         if _is_unowned_agent(file):
             siblings = (sibling.name for sibling in files if sibling.path.parent == file.path.parent)
             session_ids = (name.stem for name in siblings if name.role == "session")
@@ -193,7 +193,7 @@ def newest_session_here() -> TranscriptFile:
     """Return the most recently written session in the current folder, from any client."""
     here = realpath(current_folder())
     sessions = [file for file in find_all_transcripts() if file.name.role == "session"]
-    for file in sorted(sessions, key=recency, reverse=True):
+    for file in newest_first(sessions):
         if has_working_folder(file, here):
             owner = owning_session(file)  # for a subagent, the session that started it
             return next((session for session in sessions if session.name.session_id == owner), file)

@@ -114,7 +114,7 @@ def count_calls(
     selection = read_calls(engine)
     rows = selection.filter_calls(call_filter)
     if by == "agent":
-        usage, _ = engine.read(USAGE_JOB)
+        usage, _ = engine.without_warnings().read(USAGE_JOB)
         types = agent_types_by_id(usage)
         groups = tool_stats(rows, lambda row: types.get(row.agent, UNKNOWN) if row.agent else MAIN_AGENT)
     elif by in PERIODS:
@@ -131,7 +131,7 @@ def count_calls(
     files = selection.call_table.files if everything else [file for session in sessions for file in session.files]
     tokens = None
     if not (call_filter.tool or call_filter.kind or call_filter.state or call_filter.error):
-        requests, _ = read_requests(engine, call_filter)
+        requests, _ = read_requests(engine.without_warnings(), call_filter)
         tokens = sum((request.tokens for request in requests), Tokens())
     states: Counter[str] = Counter(row.state for row in rows)
     return Stats(
