@@ -37,6 +37,11 @@ def attempt(function: Attempt) -> Attempt:
     return function
 
 
+def register(name: str, function: Attempt) -> None:
+    """Register an attempt under a name."""
+    ATTEMPTS[name] = function
+
+
 def shell(name: str, script: str) -> None:
     """Register a shell script as an attempt. Its variables are the strings in the world."""
 
@@ -675,7 +680,12 @@ def run_one(name: str, world: World) -> dict[str, object]:
     return made
 
 
-if __name__ == "__main__":
-    given = json.loads(Path(sys.argv[1]).read_text())
+def run_all(world_file: Path) -> None:
+    """Make the attempts that a world names, and write their results to a file of the world."""
+    given = json.loads(world_file.read_text())
     results = {name: run_one(name, given) for name in given["attempts"]}
     Path(given["results"]).write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    run_all(Path(sys.argv[1]))

@@ -1,7 +1,7 @@
 """Plant a world as an ordinary user, make all attempts without and within the sandbox, and print the results.
 
-Run as `python escape_driver.py FOLDER [SETUID-PROGRAM]`; see `test_escapes.py`. Prints `{attempt: [succeeded without,
-succeeded within, its result within]}`.
+Run as `python escape_driver.py FOLDER MODE [SETUID-PROGRAM]`; see `test_escapes.py`. Prints `{attempt: [succeeded
+without, succeeded within, its result within]}`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,18 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
+from tests.sandbox import escape_attempts, escape_attempts_more
 from tests.sandbox.escape_attempts import ATTEMPTS, FOLLOW_UPS, MARK, World, libc, librt, run_one
 
 SECRETS = [name.removeprefix("read_") for name in ATTEMPTS if name.startswith("read_.")]
+READING = ("read_", "secret", "environment_", "names_of_secrets", "size_of_a_secret", "find_secret", "copy_secrets")
+"""The beginnings of the names of attempts that succeed in an open sandbox."""
+UNCHANGING = ("read_", "secret", "process ", "signal", "socket", "datagram")
+"""The beginnings of the names of attempts after which nothing has to be restored."""
 LAST = ["plant_python_modules", "exchange_project"]
 """Attempts after which others would find nothing."""
 
@@ -55,7 +61,8 @@ def plant(root: Path, number: int, setuid: str | None) -> World:
     guard = project / "scripts/guard.sh"
     guard.write_text("#!/bin/sh\nexit 0\n")
     guard.chmod(0o755)
-    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    subprocess.run(["git", "init", "-q", "--template=", str(project)], check=True)
+    (project / ".git/hooks").mkdir()
     (project / ".gitconfig.shared").write_text("[core]\n")
     with (project / ".git/config").open("a") as config:
         config.write("[include]\n\tpath = ../.gitconfig.shared\n[extensions]\n\tworktreeConfig = true\n")
@@ -244,6 +251,9 @@ def judge(name: str, world: World, result: dict[str, object]) -> bool:
         "core_dump_outside": lambda: any((outside / "core").iterdir()),
         "exchange_project": (root / "project2").exists,
     }
+    if name.startswith("later "):
+        path = root / "home" / name.removeprefix("later ")
+        return path.is_file() and MARK in path.read_text()
     if name in special:
         return special[name]()
     default = f"outside/{name}" if name.startswith(("write_", "append_", "copy_over", "move_")) else None
@@ -254,11 +264,35 @@ def judge(name: str, world: World, result: dict[str, object]) -> bool:
     return world["secret"] in str(result.get("value"))
 
 
+def run_calls(mode: str, calls: Sequence[Mapping[str, object]], world: World) -> subprocess.CompletedProcess[str]:
+    """Run calls one after another in a kind of sandbox."""
+    script = [{"content": [call]} for call in calls]
+    if mode == "run":
+        replies = [*(message["content"] for message in script), {"type": "text", "text": "."}]
+        Path(world["home"], "script.json").write_text(json.dumps(replies))
+        options = ["run", "-p", "x", "--model", f"scripted:{world['home']}/script.json", "--allowed-tools", "Bash"]
+    else:
+        options = ["exec", f"--sandbox={mode}", *(["--allowed-tools", "Bash"] if mode == "open" else [])]
+    return subprocess.run(
+        [sys.executable, "-m", "toolspan", *options, "--transcript", world["transcript"]],
+        input=None if mode == "run" else "\n".join(map(json.dumps, script)),
+        capture_output=True,
+        text=True,
+        cwd=world["project"],
+        env=follow_up_environment(world),
+        close_fds=False,
+        check=True,
+    )
+
+
 def main() -> None:
     root = Path(sys.argv[1])
-    setuid = sys.argv[2] if len(sys.argv) > 2 else None
+    mode = sys.argv[2]
+    setuid = sys.argv[3] if len(sys.argv) > 3 else None
     names = [name for name in ATTEMPTS if name not in LAST] + LAST
     names = [name for name in names if setuid or name != "setuid_program"]
+    if mode == "open":
+        names = [name for name in names if not name.startswith(READING)]
     if not Path("/proc/sys/kernel/core_pattern").read_text().startswith("core"):
         names.remove("core_dump_outside")
     os.environ |= {"DEPLOY_TOKEN": "secret-1", "OPENAI_API_KEY": "secret-1"}
@@ -266,8 +300,9 @@ def main() -> None:
     (root / "1").mkdir()
     world = plant(root / "1", 1, setuid)
     try:
-        for name in names:
-            reset(root / "1")
+        for previous, name in pairwise(["", *names]):
+            if not previous.startswith(UNCHANGING):
+                reset(root / "1")
             result = run_one(name, world)
             if name in FOLLOW_UPS:
                 command = ["/bin/bash", "-c", FOLLOW_UPS[name]]
@@ -284,24 +319,17 @@ def main() -> None:
     try:
         project = Path(world["project"])
         (project / "world.json").write_text(json.dumps({**world, "attempts": names}))
-        script = f"{sys.executable} {shutil.copy(Path(__file__).with_name('escape_attempts.py'), project)} world.json"
+        (project / "tests/sandbox").mkdir(parents=True)
+        for file in (escape_attempts.__file__, escape_attempts_more.__file__):
+            shutil.copy(file, project / "tests/sandbox")
+        script = f"PYTHONPATH=. {sys.executable} -m {escape_attempts_more.__name__} world.json"
         follow_ups = "; ".join(f"({text})" for text in FOLLOW_UPS.values())
         calls = [
             {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": script}},
             {"type": "tool_use", "id": "t2", "name": "Bash", "input": {"command": follow_ups}},
             {"type": "tool_use", "id": "t3", "name": "Grep", "input": {"pattern": "escaped"}},
         ]
-        messages = [json.dumps({"type": "assistant", "message": {"content": [call]}}) for call in calls]
-        done = subprocess.run(
-            [sys.executable, "-m", "toolspan", "exec", "--sandbox=strict", "--transcript", world["transcript"]],
-            input="\n".join(messages),
-            capture_output=True,
-            text=True,
-            cwd=project,
-            env=follow_up_environment(world),
-            close_fds=False,
-            check=True,
-        )
+        done = run_calls(mode, calls, world)
         if not Path(world["results"]).exists():
             sys.exit(f"the attempts were not made: {done.stdout}{done.stderr}")
         results = json.loads(Path(world["results"]).read_text())

@@ -362,7 +362,11 @@ async def _open_sandbox(
     sandbox.open()
     if sandbox.warning is not None:
         warn(f"commands run WITHOUT a sandbox: {sandbox.warning}")
-    sandbox.protected = replace(sandbox.protected, hook_commands=settings.hook_commands)
+    sandbox.protected = replace(
+        sandbox.protected,
+        hook_commands=settings.hook_commands,
+        server_commands=settings.server_commands(options.mcp_config),
+    )
     try:
         yield sandbox, note
     finally:

@@ -6,6 +6,7 @@ Start at `load_host_settings`.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,6 +126,15 @@ class HostSettings:
             " ".join((handler.command, *(handler.args or ())))
             for handler in handlers
             if isinstance(handler, CommandSpec)
+        )
+
+    def server_commands(self, config_path: Path | None) -> tuple[str, ...]:
+        """Return the command lines of the MCP servers that run outside the sandbox."""
+        config = self.mcp_server_config(config_path)
+        servers = (load_json(config) if isinstance(config, Path) else config).get("mcpServers")
+        specs = [spec for spec in (servers.values() if isinstance(servers, dict) else ()) if isinstance(spec, dict)]
+        return tuple(
+            shlex.join(map(str, [spec["command"], *(spec.get("args") or ())])) for spec in specs if "command" in spec
         )
 
     def make_hooks(self, client_profile: Profile, servers: McpServers, options: HookOptions) -> HookRunner:

@@ -90,7 +90,10 @@ class CommandHandler:
             effort = hook_input.fields.get("effort")
             if isinstance(effort, Mapping):
                 environment["CLAUDE_EFFORT"] = str(effort.get("level"))
-        folders = (Path(str(hook_input.fields["cwd"])), hook_environment.project)
+        folders = [Path(str(hook_input.fields["cwd"])), hook_environment.project]
+        if hook_environment.sandbox is not None and hook_environment.sandbox.is_on:
+            # A command may have changed to a folder with programs, modules or a repository that it made.
+            folders.pop(0)
         command = Command(
             argv=argv,
             cwd=next((folder for folder in folders if folder.is_dir()), Path("/")),

@@ -131,7 +131,8 @@ class ActiveSandbox:
         if self._folder is not None:
             with suppress(FileNotFoundError):  # a program that cleans temporary folders may have removed it
                 (self._folder / "hidden-folder").chmod(0o700)
-            shutil.rmtree(self._folder, ignore_errors=True)
+            with suppress(RecursionError):  # a command has nested folders too deeply
+                shutil.rmtree(self._folder, ignore_errors=True)
         self._backend = self._folder = None
 
     async def _close_network(self) -> None:

@@ -10,6 +10,7 @@ import errno
 import glob
 import os
 import pwd
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from toolspan.runtime.sandbox.home import (
     find_home_view,
     find_shown_files,
     is_below,
+    leads_through,
     mount_private_cache,
     private_cache_folder,
     system_secrets,
@@ -43,10 +45,14 @@ STARTUP_FILES = (
     ".ssh", ".pythonrc", ".npmrc", ".yarnrc",
 )  # fmt: skip
 """Files in the home folder that run, or select programs to run, later."""
-_SHELL_FILES = STARTUP_FILES[:11]
+_SHELL_FILES = STARTUP_FILES[:15]
 _PRIVATE_FOLDERS = ("/tmp/", "/var/tmp/", "/run/")
 _CLIENT_SETTINGS = (".claude/settings.json", ".claude/settings.local.json", ".claude/hooks", ".claude/agents")
 _WORKTREE_FILES = ("commondir", "gitdir", "config.worktree")
+_GIT_TODO_FILES = (".git/rebase-merge/git-rebase-todo",)
+"""Files whose `exec` lines git runs when a person continues what a command has begun."""
+_INTERPRETER = re.compile(r"(python|pypy|node|deno|bun|tsx|ts-node|ruby|perl|php|lua|bash|sh|dash|zsh|ksh|run)[\d.]*")
+"""Words before the name of a script; `run` as in `uv run`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +65,9 @@ class ProtectedFiles:
     """The folder with the session's output files, which stays readable."""
     transcript: Path | None = None
     hook_commands: Sequence[str] = ()
-    """The command lines of hooks and MCP servers, whose scripts must not change."""
+    """The command lines of hooks. The files that they name must not change."""
+    server_commands: Sequence[str] = ()
+    """The command lines of MCP servers, whose scripts must not change."""
 
 
 def build_file_access(
@@ -92,11 +100,17 @@ def build_file_access(
             *session_folders,
             *_expand(sandbox.deny_write, project),
             *_find_scripts(protected.hook_commands, project),
+            *(path for path in _find_programs(protected, project) if path not in writable),
         ]
     )
     read_only = [path for path in read_only if is_below(path, writable)]
     hidden = _existing(_expand(sandbox.deny_read, project))
-    readable = _existing(_expand(sandbox.allow_read, project))
+    readable = [
+        path
+        for name in _expand(sandbox.allow_read, project)
+        for path in _existing([name])
+        if is_below(path, writable) or not leads_through(name, writable)
+    ]
     hidden = [path for path in hidden if not is_below(path, readable)]
     view = HomeView((), ())
     if sandbox.strict and not sandbox.files_disabled:
@@ -107,7 +121,7 @@ def build_file_access(
             {
                 path: source
                 for path in map(str, paths)
-                if (source := _resolve_links(path)) and not is_below(path, hidden)
+                if (source := _resolve_links(path)) and not is_below(path, hidden) and not leads_through(path, writable)
             },
             writable=writable,
             visible=(*writable, *readable, *hidden),
@@ -125,7 +139,8 @@ def build_file_access(
         shown_inside = [path for path in readable if is_below(path, hidden)]
         hidden = [path for path in hidden if is_below(path, shown_inside) or not is_below(path.parent, hidden)]
     # A private folder would hide these.
-    replaced = find_replaced_paths([*session_folders, *environment.get("PATH", "").split(":")], environment)
+    search_path = [path for path in environment.get("PATH", "").split(":") if not leads_through(path, writable)]
+    replaced = find_replaced_paths([*session_folders, *search_path], environment)
     replaced += [path for path in find_own_folders() if not is_below(path, writable)]
     read_only += [path for path in replaced if not is_below(path, view.emptied)]
     shown_inside = [path for path in readable if is_below(path, hidden)]
@@ -194,15 +209,16 @@ def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str,
     """
     project = folders[0]
     missing = [project / ".claude", *(path for path in git.folders if project in path.parents)]
-    with suppress(OSError), open_folder(project / ".git") as folder:
-        with suppress(FileExistsError):
-            os.mkdir("hooks", dir_fd=folder)
-        for name in ("config", *(["config.worktree"] if git.has_worktree_config else [])):
-            with suppress(FileExistsError):
-                os.close(os.open(name, os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder))
-    for repository in find_submodules(project / ".git"):
+    submodules = list(find_submodules(project / ".git"))
+    for repository in (project / ".git", *submodules):
         with suppress(OSError), open_folder(repository) as folder:
             os.mkdir("hooks", dir_fd=folder)
+    _create_empty_file(project / ".git/config")
+    if git.has_worktree_config:
+        for repository in (project / ".git", *submodules):
+            with suppress(OSError):
+                for worktree in (repository, *(repository / "worktrees").glob("*")):
+                    _create_empty_file(worktree / "config.worktree")
     for home in _home_folders(environment):
         if is_below(home, folders):
             missing += [home / name for name in _SHELL_FILES]
@@ -212,6 +228,11 @@ def prepare_protected_folders(folders: Sequence[Path], environment: Mapping[str,
             os.mkdir(path.name, dir_fd=folder)
             created.append(path)
     return created
+
+
+def _create_empty_file(path: Path) -> None:
+    with suppress(OSError), open_folder(path.parent) as folder:
+        os.close(os.open(path.name, os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder))
 
 
 def remove_created_folders(paths: Iterable[Path]) -> None:
@@ -239,7 +260,7 @@ def find_later_files(folders: Iterable[Path], git: GitFiles) -> frozenset[tuple[
     """
     paths = {str(path) for path in (*git.configuration, *git.folders, *git.programs) if is_below(path, folders)}
     for folder in folders:
-        paths.update(_find_in_folder(folder, (*READ_ONLY_PATHS, ".git", *_CLIENT_SETTINGS)))
+        paths.update(_find_in_folder(folder, (*READ_ONLY_PATHS, ".git", *_CLIENT_SETTINGS, *_GIT_TODO_FILES)))
         paths.update(f"{path}/.git" for path in git.find_embedded(folder))
         if all(os.path.lexists(f"{folder}/{name}") for name in REPOSITORY_MARKS):
             paths.add(f"{folder}/HEAD")
@@ -303,16 +324,36 @@ def _protected_in(folder: Path, git: GitFiles, *, is_project: bool) -> Iterator[
 def _find_scripts(commands: Iterable[str], project: Path) -> Iterator[Path]:
     """Yield the files named in command lines."""
     for command in commands:
-        try:
-            words = shlex.split(command)
-        except ValueError:
-            words = command.split()
-        for word in words:
-            text = word.replace("${CLAUDE_PROJECT_DIR}", str(project)).replace("$CLAUDE_PROJECT_DIR", str(project))
-            path = resolve_path(text, project)
-            with suppress(OSError):
-                if path.is_file():
-                    yield path
+        for word in _split_words(command):
+            if path := _find_script(word, project):
+                yield path
+
+
+def _find_programs(protected: ProtectedFiles, project: Path) -> Iterator[Path]:
+    """Yield the scripts that hooks and servers run, and their folders, from which interpreters load modules."""
+    for command in (*protected.hook_commands, *protected.server_commands):
+        is_program = True
+        for word in _split_words(command):
+            if is_program and (path := _find_script(word, project)):
+                yield from (path, path.parent)
+            is_interpreter = _INTERPRETER.fullmatch(word.rpartition("/")[2]) is not None
+            is_program = is_interpreter or (is_program and word.startswith("-"))
+
+
+def _split_words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
+
+
+def _find_script(word: str, project: Path) -> Path | None:
+    text = word.replace("${CLAUDE_PROJECT_DIR}", str(project)).replace("$CLAUDE_PROJECT_DIR", str(project))
+    path = resolve_path(text, project)
+    with suppress(OSError):
+        if path.is_file():
+            return path
+    return None
 
 
 def _folders_between(writable: Sequence[Path], read_only: Sequence[Path]) -> Iterator[Path]:

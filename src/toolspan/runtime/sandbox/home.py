@@ -10,6 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -37,6 +38,7 @@ _PASSED_NAMES = frozenset(name for names in PASSED_VARIABLES.values() for name i
 _PASSED_PATTERNS = tuple(name for name in _PASSED_NAMES if "*" in name)
 _SYSTEM_FOLDERS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
 """Folders that are never emptied, although service accounts name them as their home."""
+_MAX_STEPS = 200
 _TOP_FOLDERS = frozenset({"/", "/opt", "/var", "/srv", "/run", "/tmp", "/var/tmp", "/mnt", "/media"})
 
 
@@ -216,6 +218,29 @@ def is_passed_variable(name: str) -> bool:
 def is_secret_variable(name: str) -> bool:
     """Return whether a variable probably contains a secret."""
     return SECRET_VARIABLE.search(name) is not None
+
+
+def leads_through(path: Path | str, folders: Sequence[Path]) -> bool:
+    """Return whether a path, or a link in it, leads into one of these folders.
+
+    Commands can place links there, so such a path may lead anywhere when it is resolved again.
+    """
+    place, pending = "", _split_path(path)
+    for _ in range(_MAX_STEPS):
+        if not pending:
+            return False
+        place = os.path.normpath(f"{place}/{pending.pop()}").rstrip("/")
+        if is_below(place, folders):
+            return True
+        with suppress(OSError):  # it is not a link
+            target = os.readlink(place)  # noqa: PTH115 - perf: for each part of each path and command
+            pending += _split_path(target)
+            place = "" if target.startswith("/") else place.rpartition("/")[0]
+    return True
+
+
+def _split_path(path: Path | str) -> list[str]:
+    return [part for part in reversed(str(path).split("/")) if part not in ("", ".")]
 
 
 def is_below(path: Path | str, folders: Iterable[Path | str]) -> bool:
