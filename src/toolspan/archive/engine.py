@@ -111,10 +111,19 @@ def read_files(
         ToolspanError: the only file cannot be read.
     """
     results = []
-    with reporter.progress(sum(file.size for file in files), "reading") as advance:
+    size = sum(file.size for file in files)
+    own = None
+    if stamped is None and size >= MIN_CACHED_BYTES:
+        from toolspan.reading.cache import StampedFiles
+
+        # perf: the listing has the status of each file, which is not asked for again
+        stamped = own = StampedFiles.from_listing(files)
+    with reporter.progress(size, "reading") as advance:
         for result in map_files([file.path for file in files], job, advance, stamped):
             process(result)
             results.append(result)
+    if own is not None and own.storing is not None:
+        own.storing.wait()
     if len(results) == 1 and results[0].problem:
         raise ToolspanError(results[0].problem)
     unread = [file for file, result in zip(files, results, strict=True) if result.problem]
