@@ -70,8 +70,13 @@ def measure(name: str, command: Sequence[str | Path], cache: Path) -> Run:
 def write_transcript(path: Path, number: int) -> None:
     """Write a transcript of three lines: a prompt, a call and its result."""
     session, began = path.stem, FIRST_DAY + timedelta(seconds=10 * number)
-    shared = {"isSidechain": False, "userType": "external", "cwd": f"/work/{path.parent.name}", "version": "2.1.0"}
-    request = {"type": "tool_use", "id": f"toolu_{number:024d}", "name": "Read", "input": {"file_path": "/work/a.py"}}
+    shared = {"isSidechain": False, "userType": "external", "cwd": f"/home/dev/{path.parent.name}", "version": "2.1.0"}
+    request = {
+        "type": "tool_use",
+        "id": f"toolu_{number:024d}",
+        "name": "Read",
+        "input": {"file_path": "/home/dev/a.py"},
+    }
     result = {"type": "tool_result", "tool_use_id": request["id"], "content": "     1\tprint()"}
     messages: list[dict[str, object]] = [
         {"role": "user", "content": f"Read file {number}"},

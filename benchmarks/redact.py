@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from toolspan.export import SecretRedactor
+from toolspan.redaction import SecretRedactor
 
 ROOT = Path(__file__).parents[1]
 RANDOM = random.Random(7)

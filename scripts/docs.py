@@ -63,8 +63,8 @@ def fields() -> dict[str, str]:
     return meanings
 
 
-PACKAGES = ("", "types", "runtime", "tools", "session", "reading", "analysis", "export", "formats", "diffs", "shell",
-            "tables", "integrations", "web", "testing")  # fmt: skip
+PACKAGES = ("", "types", "runtime", "tools", "session", "reading", "analysis", "archive", "redaction", "export",
+            "formats", "diffs", "shell", "tables", "replay", "integrations", "web", "testing")  # fmt: skip
 
 
 def reference() -> str:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from toolspan import diffs
     from toolspan.analysis.live_sessions import live_sessions
     from toolspan.analysis.search.find import search
+    from toolspan.archive.archive import Archive
+    from toolspan.archive.filters import Filter
     from toolspan.errors import Ambiguous, NotFound, SourceError, ToolError, ToolspanError
     from toolspan.formats import blocks as blocks
     from toolspan.formats.blocks import extract, parse_result
@@ -45,11 +47,13 @@ __all__ = [
     "Agent",
     "Allow",
     "Ambiguous",
+    "Archive",
     "Ask",
     "BashInput",
     "Call",
     "Deny",
     "Event",
+    "Filter",
     "Finding",
     "History",
     "Hooks",
@@ -99,11 +103,13 @@ __getattr__ = lazy_exports(
         "Agent": "session.agent",
         "Allow": "types.decision",
         "Ambiguous": "errors",
+        "Archive": "archive.archive",
         "Ask": "types.decision",
         "BashInput": "types.inputs",
         "Call": "types.span",
         "Deny": "types.decision",
         "Event": "types.span",
+        "Filter": "archive.filters",
         "Finding": "types.session",
         "History": "reading.history",
         "Hooks": "runtime.hooks.callbacks",

@@ -5,6 +5,7 @@
     ├── UnknownDialect     a file is not a transcript in a known format
     ├── NotFound           no session or call matches
     │   └── Ambiguous      several have
+    ├── InvalidFilter      a filter has a value that it does not accept
     ├── InUse              another process is writing to the session
     ├── BadCall            a message contains no call that can be answered
     │   └── ForeignReply   a message comes from another vendor's API
@@ -36,6 +37,10 @@ class NotFound(ToolspanError):  # noqa: N818
 
 class Ambiguous(NotFound):
     """Raised if several sessions or calls begin with the requested name."""
+
+
+class InvalidFilter(ToolspanError, ValueError):  # noqa: N818
+    """Raised if a filter has a value that it does not accept, such as a date that does not exist."""
 
 
 class InUse(ToolspanError):  # noqa: N818

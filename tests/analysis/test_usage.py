@@ -125,7 +125,7 @@ def test_a_period_keeps_the_tokens_of_its_requests(tmp_path: Path) -> None:
     ]
     write_lines(tmp_path / "s.jsonl", lines)
 
-    rows = usage_rows(str(tmp_path), "--utc", "--since", "2026-03-02", "--until", "2026-03-04")
+    rows = usage_rows(str(tmp_path), "--utc", "--since", "2026-03-02", "--until", "2026-03-03")
 
     assert [(row["period"], row["input_tokens"]) for row in rows] == [("2026-03-02", 1), ("2026-03-03", 1)]
 
@@ -139,8 +139,8 @@ def test_rows_are_sorted_by_a_heading_or_a_field(tmp_path: Path) -> None:
     write_lines(tmp_path / "s.jsonl", lines)
 
     for column in ("input", "input_tokens", "cost"):
-        rising = [row["input_tokens"] for row in usage_rows(str(tmp_path), "--sort", column)]
-        falling = [row["input_tokens"] for row in usage_rows(str(tmp_path), "--sort", f"-{column}", "--limit", "2")]
+        rising = [row["input_tokens"] for row in usage_rows(str(tmp_path), "--sort", f"-{column}")]
+        falling = [row["input_tokens"] for row in usage_rows(str(tmp_path), "--sort", column, "--limit", "2")]
         assert (rising, falling) == ([1, 2, 3], [3, 2])
 
 
@@ -303,7 +303,7 @@ def test_fast_mode_costs_more_and_has_no_price_if_the_factor_is_unknown(tmp_path
     assert rows == {"claude-opus-4-8": 10.0, "claude-haiku-4-5": None}
 
 
-@pytest.mark.parametrize("option", [["--tool", "Read"], ["--state", "failed"], ["--context", "--error", "not_found"]])
+@pytest.mark.parametrize("option", [["--tool", "Read"], ["--state", "failed"], ["--kind", "read"]])
 def test_filters_on_calls_are_refused(option: list[str], tmp_path: Path) -> None:
     write_lines(tmp_path / "s.jsonl", [claude_line("s", "m", START, "claude-opus-4-5", (1, 2, 3, 4))])
 

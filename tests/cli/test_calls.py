@@ -190,7 +190,10 @@ def mixed_session() -> TranscriptBuilder:
         (["--since", "2026-11-02T11:00:00Z"], {"edit", "agent", "glob"}),
         (["--until", "2026-11-02T11:00:00Z"], {"read", "bash"}),
         (["--since", "2026-11-02T10:00:00Z", "--until", "2026-11-02T11:00:00Z"], {"bash"}),
-        (["--until", "2026-11-02"], set()),
+        (["--until", "2026-11-01"], set()),
+        (["--until", "2026-11-02"], {"read", "bash", "edit", "agent", "glob"}),
+        (["--until", "2026-11"], {"read", "bash", "edit", "agent", "glob"}),
+        (["--until", "2026-10"], set()),
         (["--since", "2026-11-02"], {"read", "bash", "edit", "agent", "glob"}),
         (["--since", "2026-11-02", "--until", "2026-11-02"], {"read", "bash", "edit", "agent", "glob"}),
         (["--since", "2026-11", "--until", "2026-11"], {"read", "bash", "edit", "agent", "glob"}),
@@ -214,7 +217,7 @@ def test_reversed_and_empty_periods_are_refused(command: str, since: str, until:
 
     result = run(command, tmp_path, "--since", since, "--until", until, code=2)
 
-    assert "is not later than --since (2026-0" in result.stderr
+    assert "is not later than its beginning (2026-0" in result.stderr
 
 
 @requirement("cli.filters")

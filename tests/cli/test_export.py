@@ -17,7 +17,7 @@ import toolspan
 from tests.cli.command import home_at, saved
 from tests.cli.command import run as typed
 from tests.requirement import requirement
-from toolspan.cli import export as export_module
+from toolspan.export import export as export_module
 from toolspan.testing import TranscriptBuilder, claude_results
 
 ARCHIVE = str(toolspan.sample.archive())

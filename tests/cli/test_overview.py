@@ -166,4 +166,4 @@ def test_damaged_entry_of_the_process_list_is_skipped(home: Path, fields: str) -
 def test_live_refuses_a_period(home: Path) -> None:
     result = run(home, "sessions", "--live", "--since", "7d")
     assert result.exit_code == 2
-    assert "do not apply to --live" in result.output
+    assert "does not apply to live sessions" in result.output

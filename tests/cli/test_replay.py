@@ -89,7 +89,7 @@ def test_copy_is_kept_on_request(project: Path) -> None:
         assert (copy / "project" / "a.txt").read_text() == "one\n"
         assert copy.stat().st_mode & 0o077 == 0
     finally:
-        from toolspan.integrations.replay.scratch import remove_scratch
+        from toolspan.replay.scratch import remove_scratch
 
         remove_scratch(copy)
     assert not copy.exists()

@@ -15,7 +15,7 @@ from tests.cli.terminal import run_at_terminal
 from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan.cli.app import app
-from toolspan.cli.restore import BACKUP_SUFFIX
+from toolspan.integrations.restore import BACKUP_SUFFIX
 
 
 def restore(*arguments: str | Path, workspace: ClaudeFolder) -> Result:

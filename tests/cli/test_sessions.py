@@ -144,7 +144,8 @@ def test_newest_session_is_listed_last(tmp_path: Path) -> None:
         (["--project", "shop"], ["a"]),
         (["--project", "/home"], ["a", "b"]),
         (["--since", "2026-11-04"], ["b"]),
-        (["--until", "2026-11-04"], ["a"]),
+        (["--until", "2026-11-03"], ["a"]),
+        (["--until", "2026-11-04"], ["a", "b"]),
     ],
 )
 def test_sessions_are_selected_by_project_and_time(arguments: list[str], expected: list[str], tmp_path: Path) -> None:
@@ -162,9 +163,9 @@ def test_continued_session_belongs_to_the_later_period_too(tmp_path: Path) -> No
     write(builder.wait(7_200_000).prompt("and on"), tmp_path)
 
     assert sessions(tmp_path, "--since", "2026-11-04")
-    assert sessions(tmp_path, "--until", "2026-11-04")
+    assert sessions(tmp_path, "--until", "2026-11-03")
     assert not sessions(tmp_path, "--since", "2026-11-05")
-    assert not sessions(tmp_path, "--until", "2026-11-03")
+    assert not sessions(tmp_path, "--until", "2026-11-02")
 
 
 def test_fork_is_a_separate_session(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from toolspan.export.redactor import Redactor
 from toolspan.export.session_export import EXPORT_FORMATS, SessionExport, load_writer
 from toolspan.formats.source import BytesSource
 from toolspan.reading.transcript import Transcript, read
+from toolspan.redaction.redactor import Redactor
 from toolspan.testing import TranscriptBuilder, claude_results, codex_builder
 from toolspan.testing.codex_builder import RolloutBuilder
 

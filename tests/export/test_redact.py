@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from tests.export.made import BOTH, claude, exported, transcript
 from tests.requirement import requirement
-from toolspan.export.redact import SecretRedactor
 from toolspan.export.session_export import SessionExport
+from toolspan.redaction.redact import SecretRedactor
 from toolspan.testing import TranscriptBuilder, claude_results
 
 LETTERS = string.ascii_letters + string.digits

@@ -221,7 +221,7 @@ def test_the_newest_session_is_found_by_its_records_whatever_the_modification_ti
     if shift is None or shift >= 0:
         write_session(tmp_path / "copy.jsonl", 11, modified_day=25)
     files = find_transcripts(tmp_path)
-    assert list(newest_first(files)) == sorted(files, key=recency, reverse=True)
+    assert list(newest_first(files, always_opened=0)) == sorted(files, key=recency, reverse=True)
 
 
 @requirement("discover.newest-first")
@@ -231,4 +231,4 @@ def test_only_files_that_may_be_the_newest_are_opened(tmp_path: Path) -> None:
     files = find_transcripts(tmp_path)
     for path in tmp_path.glob("[1-6].jsonl"):
         write_session(path, 30, modified_day=30)  # not noticed, because it was listed before
-    assert next(newest_first(files)).path.name == "9.jsonl"
+    assert next(newest_first(files, always_opened=0)).path.name == "9.jsonl"

@@ -28,8 +28,8 @@ from tests.reading.test_lineage import VERSIONS, Archive, Kinds
 from tests.requirement import requirement
 from tests.tables.datasets import QUESTIONS, listed_bytes, table_bytes, write_archive, write_edits
 from toolspan.errors import SourceError, ToolspanError
-from toolspan.export.redact import SecretRedactor
 from toolspan.formats.source import BytesSource, load_source, source_for_path
+from toolspan.redaction.redact import SecretRedactor
 from toolspan.tables import SCHEMA_VERSION, TABLES, Dataset, write_tables
 from toolspan.tables.dataset import ROW_GROUP_SIZE
 from toolspan.testing import TranscriptBuilder, claude_results
@@ -101,7 +101,7 @@ def test_number_of_processes_changes_nothing_and_sums_equal_the_commands(tmp_pat
     ((calls, tokens),) = select(
         tmp_path / "one",
         "SELECT (SELECT count(*) FROM {calls} WHERE state <> 'orphan_result'), "
-        "(SELECT sum(recorded_input_tokens + output_tokens) FROM {requests})",
+        "(SELECT sum(input_tokens + output_tokens) FROM {requests})",
     )
     assert (calls, tokens) == (stats["calls"], stats["tokens"]["input_tokens"] + stats["tokens"]["output_tokens"])
     usage = [json.loads(line) for line in run("usage", folder, "--json").stdout.splitlines()]

@@ -434,7 +434,7 @@ def test_the_open_page_changes_only_the_rows_that_changed(
     total = sum(shown["session"]["calls"].values())
     assert browser.texts("[data-test=calls]") == [f"{total} calls"]
     assert browser.run("return [window.changes, window.row.isConnected]") == [0, True]
-    assert "4.0s" in browser.texts(".item.call.current .took")[0]
+    assert "4.0 s" in browser.texts(".item.call.current .took")[0]
     task = builder.call("Task", {"prompt": "Look", "subagent_type": "Explore", "description": "look"})
     agent = builder.agent(task, kind="Explore").prompt("Look")
     agent.result(agent.call("Glob", {"pattern": "*.js"}), "a.js", after_ms=9)

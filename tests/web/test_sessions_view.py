@@ -45,7 +45,7 @@ def test_active_time_is_the_time_of_the_command_without_idle_time(browser: Brows
     titles = [(row["title"] or row["first_prompt"]).strip().split("\n")[0] for row in rows]
     assert browser.texts("tbody tr.link td:nth-child(1) a") == titles
     shortest = active[rows[0]["id"]] / 1000
-    assert browser.texts("tbody tr.link td:nth-child(5)")[0] == f"{shortest:.1f}s"
+    assert browser.texts("tbody tr.link td:nth-child(5)")[0] == f"{shortest:.1f} s"
     assert 1 < shortest < 10
 
 

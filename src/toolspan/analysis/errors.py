@@ -58,7 +58,6 @@ def file_recovery(path: Path | str, *, all_calls: bool = False) -> FileRecovery:
         counts=transcript.counts,
         calls=[make_call_row(span, transcript.file) for span in selected],
         message_tokens={},
-        tokens_raw_sum=transcript.tokens_raw_sum,
         findings=transcript.findings,
         started=transcript.agent_starters,
         started_by=transcript.agent_origin.starter_call,

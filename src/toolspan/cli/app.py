@@ -52,7 +52,6 @@ COMMANDS = {name: line for group in _GROUPS.values() for name, line in group.ite
 """Command names and their one-line help."""
 
 _LOCATIONS = {
-    "ui": ("toolspan.web.server", "command"),
     "why": ("toolspan.cli.permissions", "why_command"),
     "policy": ("toolspan.cli.permissions", "policy_command"),
     "cache": ("toolspan.cli.doctor", "cache_command"),  # an unlisted alias of `doctor --cache`

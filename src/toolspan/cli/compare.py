@@ -3,56 +3,32 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 import click
-import msgspec
 from rich.text import Text
 
-from toolspan.analysis.compare import (
-    ComparedFile,
-    ComparedSide,
-    Comparison,
-    Parting,
-    Step,
-    compare_sides,
-    file_facts,
-    find_parting,
-    summarize_side,
-)
-from toolspan.analysis.prices import load_prices
+from toolspan.analysis.compare import ComparedSide, Comparison, Parting, Step
 from toolspan.analysis.timing import TIME_PARTS
-from toolspan.cli.dates import parse_time
-from toolspan.cli.filters import CallFilter, filter_options
+from toolspan.archive.archive import Archive
+from toolspan.archive.filters import Filter
+from toolspan.archive.words import format_count, format_duration, plain_line
+from toolspan.cli.filters import SINCE_TYPE, filter_options
 from toolspan.cli.lists import CALL_HINT, print_hints
 from toolspan.cli.output import (
     escape_markup,
-    format_count,
-    format_duration,
     format_time,
     make_console,
     make_table,
-    plain_line,
     print_json,
     print_table,
     shorten_target,
 )
-from toolspan.cli.select import (
-    complete_session,
-    explain_nothing,
-    find_session_files,
-    path_exists,
-    read_files,
-    read_filtered_files,
-)
-from toolspan.errors import NotFound
+from toolspan.cli.select import REPORTER, complete_session
 from toolspan.formats.source import to_path
 from toolspan.reading.history import short_id
-from toolspan.reading.parallel import FileJob
-from toolspan.reading.transcript import read
 
 _MAX_ROWS = 10
 _TOKEN_LABELS = {
@@ -61,14 +37,12 @@ _TOKEN_LABELS = {
     "cache_creation_input_tokens": "cache write tokens",
     "cache_read_input_tokens": "cache read tokens",
 }
-_JOB = FileJob(file_facts, ComparedFile)
 
 
 @click.command("compare")
 @click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[A B [FOLDER]...]")
-@click.option(
-    "--at", callback=parse_time, metavar="TIME", help="Compare the time before and after this: 7d, monday, 2026-11-01."
-)
+@click.option("--at", type=SINCE_TYPE, metavar="TIME",
+              help="Compare the time before and after this: 7d, monday, 2026-11-01.")  # fmt: skip
 @click.option(
     "--prices", type=click.Path(path_type=Path, dir_okay=False), help="Prices that override the built-in ones."
 )
@@ -78,7 +52,7 @@ _JOB = FileJob(file_facts, ComparedFile)
 @filter_options
 def command(
     names: tuple[str, ...], *, at: datetime | None, prices: Path | None, limit: int, as_json: bool,
-    call_filter: CallFilter,
+    call_filter: Filter,
 ) -> None:  # fmt: skip
     """Compare two sessions, folders or files, or two periods.
 
@@ -86,62 +60,19 @@ def command(
     compare --since 14d --at 7d compares the time before --at with the time after it. For two
     sessions with the same beginning, the output shows where they diverge.
     """
-    table = load_prices(prices)
-    summarize = partial(
-        summarize_side,
-        prices=table,
-        agent=call_filter.agent,
-        accepts_call=call_filter.without_file_filters().accepts_call,
-    )
     if at is not None:
-        if call_filter.since is not None and call_filter.since >= at:
-            raise click.UsageError("--since must be earlier than --at")
-        if call_filter.until is not None and call_filter.until <= at:
-            raise click.UsageError("--until must be later than --at")
-        files = read_filtered_files(names, _JOB, call_filter, last=False)
-        sides = [files]
-        comparison = compare_sides(
-            summarize("before", files, since=call_filter.since, until=at),
-            summarize("after", files, since=at, until=call_filter.until),
-        )
+        comparison = Archive(*names, reporter=REPORTER).compare_periods(at, call_filter, prices=prices)
     elif len(names) < 2 or not all(to_path(folder).is_dir() for folder in names[2:]):
         raise click.UsageError("name two sessions, folders or files, or a time with --at: compare --since 14d --at 7d")
     else:
-        sides = [_read_side(name, names[2:], call_filter) for name in names[:2]]
-        since, until = call_filter.since, call_filter.until
-        a, b = (summarize(name, files, since=since, until=until) for name, files in zip(names[:2], sides, strict=True))
-        comparison = compare_sides(a, b, _parting_of(*sides))
-    if not comparison.a.calls and not comparison.b.calls:
-        compared = [file.file for side in sides for file in side]
-        explain_nothing(call_filter._replace(since=None, until=None), compared)
+        archive = Archive(*names[2:], reporter=REPORTER)
+        comparison = archive.compare(names[0], names[1], call_filter, prices=prices)
     if as_json:
-        print_json(msgspec.to_builtins(comparison))
-    else:
-        _print_comparison(comparison, limit)
-        if at is None and len(names) == 2:
-            print_hints((), (f"errors {shlex.quote(names[1])}", "shows what failed in B"), CALL_HINT)
-
-
-def _read_side(name: str, folders: Sequence[str], call_filter: CallFilter) -> list[ComparedFile]:
-    if not folders or path_exists(to_path(name)):
-        return read_filtered_files([name], _JOB, call_filter, last=False)
-    for n, folder in enumerate(folders, 1):
-        try:
-            files = read_files(find_session_files(name, to_path(folder)), _JOB)
-        except NotFound:
-            if n == len(folders):
-                raise
-        else:
-            break
-    return [file for file in files if call_filter.accepts_file(file.file, file.info)]
-
-
-def _parting_of(a: Sequence[ComparedFile], b: Sequence[ComparedFile]) -> Parting | None:
-    """Return the point where two sessions diverge, if each side is a single session."""
-    main_a, main_b = ([file.file for file in files if file.info.agent_id is None] for files in (a, b))
-    if len(main_a) != 1 or len(main_b) != 1:
-        return None
-    return find_parting(read(main_a[0]), read(main_b[0]))
+        print_json(comparison)
+        return
+    _print_comparison(comparison, limit)
+    if at is None and len(names) == 2:
+        print_hints((), (f"errors {shlex.quote(names[1])}", "shows what failed in B"), CALL_HINT)
 
 
 def _print_comparison(comparison: Comparison, limit: int) -> None:

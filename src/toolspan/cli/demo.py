@@ -10,7 +10,14 @@ from pathlib import Path
 import anyio
 import click
 
-from toolspan.cli.output import STATE_STYLES, escape_markup, format_duration, make_console, print_json, program_name
+from toolspan.archive.words import format_duration
+from toolspan.cli.output import (
+    STATE_STYLES,
+    escape_markup,
+    make_console,
+    print_json,
+    program_name,
+)
 from toolspan.reading.sample import archive
 from toolspan.runtime.hooks.callbacks import Hooks
 from toolspan.runtime.permissions import PolicyStack, Rules

@@ -12,21 +12,27 @@ from pathlib import Path
 import click
 import msgspec
 
-from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json, progress_bar, warn
+from toolspan.archive.archive import Archive
+from toolspan.archive.doctor import check_files
+from toolspan.archive.words import format_count
+from toolspan.cli.output import (
+    escape_markup,
+    make_console,
+    make_table,
+    print_json,
+)
 from toolspan.cli.select import (
+    REPORTER,
     last_option,
     locate_files,
-    map_files,
     names_argument,
     newest_session_here,
-    warn_about_skipped,
 )
-from toolspan.errors import SourceError, ToolspanError
+from toolspan.errors import ToolspanError
 from toolspan.formats.claude.paths import config_dir
-from toolspan.formats.registry import FORMAT_NAMES, detect_dialect, get_format, parse_file_name
-from toolspan.formats.source import COMPRESSED_SUFFIXES, source_for_path, to_path
-from toolspan.reading.diagnostics import DiagnosticReport, check
-from toolspan.reading.parallel import FileJob
+from toolspan.formats.registry import FORMAT_NAMES, get_format, parse_file_name
+from toolspan.formats.source import COMPRESSED_SUFFIXES, to_path
+from toolspan.reading.diagnostics import DiagnosticReport
 
 _MAX_ROWS_PER_CODE = 20
 _SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
@@ -85,29 +91,22 @@ def command(
     if clear:
         raise click.UsageError("--clear needs --cache")
     files = locate_files(names, last=last, allow_unknown=True)[0] if names or last else [newest_session_here()]
-    unhealthy = unreadable = skipped = 0
-    with progress_bar(sum(file.size for file in files), "checking") as advance:
-        job = FileJob(_check_file_lines if roundtrip else _check_file, _CheckedFile)
-        for checked in map_files([file.path for file in files], job, advance):
-            if checked.dialect == "unknown" and len(files) > 1:
-                skipped += 1
-            elif checked.report is None:
-                if len(files) == 1:
-                    raise SourceError(checked.problem or "")
-                warn(checked.problem or "")
-                unreadable += 1
-            else:
-                unhealthy += not checked.report.is_healthy
-                if as_json:
-                    print_json(_report_row(checked.report, checked.dialect))
-                else:
-                    _print_report(checked.report, checked.dialect, quiet=len(files) > 1)
-    warn_about_skipped(skipped)
+    unhealthy = unreadable = count = 0
+    for checked in check_files(Archive(*names, reporter=REPORTER).file_engine, files, roundtrip=roundtrip):
+        count += 1
+        if checked.report is None:
+            unreadable += 1
+            continue
+        unhealthy += not checked.report.is_healthy
+        if as_json:
+            print_json(checked.to_dict())
+        else:
+            _print_report(checked.report, checked.dialect, quiet=len(files) > 1)
     if not as_json and not files:
         make_console().print("0 files checked: there is no transcript")
     elif not as_json and len(files) > 1:
         needs = "needs" if unhealthy == 1 else "need"
-        summary = f"{format_count(len(files) - skipped, 'file')} checked, {unhealthy or 'none'} {needs} repair"
+        summary = f"{format_count(count, 'file')} checked, {unhealthy or 'none'} {needs} repair"
         make_console().print(f"{summary}, {unreadable:,} cannot be read" if unreadable else summary)
     ctx.exit(1 if unhealthy or unreadable else 0)
 
@@ -173,46 +172,6 @@ def _print_sandbox(*, is_alone: bool, as_json: bool) -> int:
     for fix in dict.fromkeys(fixes):
         out.print(f"  {escape_markup(fix)}", soft_wrap=True)
     return exit_code
-
-
-class _CheckedFile(msgspec.Struct, frozen=True):
-    """The cached report about a file."""
-
-    dialect: str = ""
-    report: DiagnosticReport | None = None
-    problem: str | None = None
-
-
-def _check_file(path: Path | str, *, roundtrip: bool = False) -> _CheckedFile:
-    try:
-        return _CheckedFile(detect_dialect(source_for_path(path)), check(path, roundtrip=roundtrip))
-    except SourceError as error:
-        return _CheckedFile(problem=str(error))
-
-
-def _check_file_lines(path: Path | str) -> _CheckedFile:
-    return _check_file(path, roundtrip=True)
-
-
-def _report_row(report: DiagnosticReport, dialect: str) -> dict[str, object]:
-    resume_effects = get_format(dialect).resume_behavior if dialect in FORMAT_NAMES else {}
-    return {
-        "file": report.file,
-        "healthy": report.is_healthy,
-        "client": report.client_acceptance,
-        **msgspec.to_builtins(report.counts),
-        "entries": report.entries,
-        "calls": report.calls,
-        "roundtrip_equal": report.roundtrip_equal,
-        "findings": [
-            {
-                **msgspec.to_builtins(finding),
-                "place": str(finding.place) if finding.place else None,
-                "on_resume": resume_effects[finding.code]._asdict() if finding.code in resume_effects else None,
-            }
-            for finding in report.findings
-        ],
-    }
 
 
 def _print_report(report: DiagnosticReport, dialect: str, *, quiet: bool) -> None:

@@ -10,30 +10,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolspan.analysis.errors import (
-    ErrorGroup,
-    FileRecovery,
-    file_recovery,
-    file_recovery_all,
-    group_errors,
-    recovery_by_call,
-)
+from toolspan.analysis.errors import ErrorGroup
 from toolspan.analysis.recovery import CHAIN_WORDS
+from toolspan.archive.archive import Archive
+from toolspan.archive.errors import SORT_COLUMNS
+from toolspan.archive.filters import Filter
+from toolspan.archive.words import format_count, shorten_line
 from toolspan.cli import lists, select
-from toolspan.cli.filters import CallFilter, filter_options
+from toolspan.cli.filters import filter_options
 from toolspan.cli.output import (
     cell_width,
     escape_markup,
-    format_count,
     format_time,
     make_console,
     markup_line,
     print_json,
-    shorten_line,
     time_zone,
 )
-from toolspan.reading.history import CallTable
-from toolspan.reading.parallel import FileJob
 from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.span import parse_timestamp
 
@@ -47,46 +40,22 @@ _SHELL_WORDS = re.compile(r"(?:[^\s'\"\\]|\\.|'[^']*'|\"[^\"]*\")+")
 
 
 @click.command("errors")
-@select.names_argument
-@select.last_option
-@select.tables_option
+@select.archive_options(tables=True)
 @lists.limit_option(15, "groups")
-@lists.sort_option("count", "sessions", "first", "last", "program", "tool", "kind", "recovered")
+@lists.sort_option(*SORT_COLUMNS)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per group.")
 @filter_options
-def command(
-    names: tuple[str, ...], *, last: bool, limit: int, sort: lists.SortOrder | None, as_json: bool,
-    call_filter: CallFilter,
-) -> None:  # fmt: skip
+def command(*, archive: Archive, limit: int, sort: str | None, as_json: bool, call_filter: Filter) -> None:
     """Group failed calls by cause: the program that failed and its error message.
 
     Each group shows when it occurred, advice, how later calls recovered from it, and the command
     that lists all its calls. Searches that found nothing are not errors and are counted last.
     """
-    everything = call_filter == CallFilter()  # successful calls then need no rows
-    job = FileJob(file_recovery if everything else file_recovery_all, FileRecovery)
-    files, joined = select.read_selected_files(names, job, last=last)
-    call_table = CallTable(select.mark_running(file.facts for file in files))
-    selection = select.CallSelection(call_table, joined)
-    if everything:
-        rows = call_table.failures if joined else selection.list_calls()
-    else:
-        rows = select.filter_calls(selection, call_filter)
-    endings = recovery_by_call([ending for file in files for ending in file.endings])
-    groups = group_errors(rows, endings, names=names, zone=time_zone())
-    if sort is not None:  # searches without matches stay at the end
-        causes = [group for group in groups if group.kind != "nothing_found"]
-        groups = sort.sort(causes, getattr) + groups[len(causes) :]
+    groups = archive.errors(call_filter, sort=sort, limit=limit if as_json else None, zone=time_zone())
     if as_json:
-        print_json(*groups[: limit or None])
-        return
-    succeeded = sum(len(file.successes) for file in call_table.files)
-    if succeeded and joined:
-        call_count = call_table.call_count
+        print_json(*groups)
     else:
-        call_count = succeeded + sum(row.state not in ("orphan_result", "succeeded") for row in rows)
-        call_count += 0 if succeeded else sum(row.state == "succeeded" for row in rows)
-    _print_groups(groups, limit, call_count, names)
+        _print_groups(groups, limit, groups.calls, archive.names)
 
 
 def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, names: Sequence[str]) -> None:

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
+from toolspan.archive.filters import Filter
 from toolspan.cli import select
-from toolspan.cli.filters import CallFilter, filter_options
+from toolspan.cli.filters import filter_options
 from toolspan.cli.output import (
     make_redactor,
     print_json,
     print_redaction,
     redaction_options,
-    warn,
     write_output,
     write_page,
 )
-from toolspan.cli.show import read_session, resolve_names
-from toolspan.errors import Ambiguous, NotFound, SourceError
-from toolspan.export.json import write_redacted
-from toolspan.export.redact import SecretRedactor
-from toolspan.export.redactor import Redactor
+from toolspan.export.export import export_sessions
 from toolspan.export.session_export import (
-    EXPORT_ALL,
     EXPORT_FORMATS,
-    ExportFilter,
     ExportFormat,
-    SessionExport,
-    load_writer,
 )
-from toolspan.formats.source import to_path
-from toolspan.reading.discovery import TranscriptFile
-from toolspan.reading.history import CallTable
-
-_SERIAL_CALLS = 500
-"""perf: for fewer calls than this, a second process costs as much time as it saves."""
-_NOTHING = "nothing to export: no session or call matches the filters"
+from toolspan.redaction.redact import SecretRedactor
 
 
 @click.command("export")
@@ -52,7 +37,7 @@ _NOTHING = "nothing to export: no session or call matches the filters"
 @filter_options
 def command(
     names: tuple[str, ...], *, form: ExportFormat, as_json: bool, last: bool, output: Path | None, open_page: bool,
-    redact: bool, report: bool, skeleton: bool, preview: bool, call_filter: CallFilter,
+    redact: bool, report: bool, skeleton: bool, preview: bool, call_filter: Filter,
 ) -> None:  # fmt: skip
     """Export sessions in another format.
 
@@ -70,32 +55,7 @@ def command(
     if open_page and form != "html":
         raise click.UsageError("--open needs --format html")
     redactor = make_redactor(redact=redact, skeleton=skeleton, report=report or preview)
-    page_files: list[TranscriptFile] = []
-    if form == "html":
-        page_files = _find_page_files(names, call_filter, last=last)
-        names, last = tuple(str(file.path) for file in page_files), False
-    selection = select.read_selection(names, last=last)
-    calls = {(row.file, row.id) for row in select.filter_calls(selection, call_filter)}
-    paths = {file for file, _ in calls}
-    sessions = [[file.file for file in session.files] for session in selection.call_table.sessions]
-    is_filtered = call_filter != CallFilter()
-    if is_filtered:
-        sessions = [own for own in sessions if not paths.isdisjoint(own)]
-    if not sessions:
-        raise NotFound(_NOTHING)
-    has_messages = not (call_filter.tool or call_filter.state or call_filter.error or call_filter.agent)
-    export_filter = ExportFilter(
-        include_call=lambda file, call_id: (file, call_id) in calls,
-        include_message=lambda message: has_messages and call_filter.accepts_time(message.at),
-    )
-    write = load_writer(form)
-    if form == "html":
-        page_filter = export_filter if is_filtered else EXPORT_ALL
-        pieces = write([SessionExport(read_session(page_files), redactor=redactor, export_filter=page_filter)])
-    elif form == "json" and isinstance(redactor, SecretRedactor) and len(calls) > _SERIAL_CALLS:
-        pieces = write_redacted(lambda collector: _session_exports(sessions, collector, export_filter), redactor)
-    else:
-        pieces = write(_session_exports(sessions, redactor, export_filter))
+    pieces = export_sessions(names, call_filter, form=form, last=last, redactor=redactor, reporter=select.REPORTER)
     if preview:
         for _ in pieces:
             pass
@@ -106,36 +66,3 @@ def command(
     else:
         write_output(pieces, output)
     print_redaction(redactor, report=report, output=output)
-
-
-def _find_page_files(names: Sequence[str], call_filter: CallFilter, *, last: bool) -> list[TranscriptFile]:
-    """Return the files of the named session, or of the newest session that has a call which the filter accepts."""
-    if call_filter == CallFilter() or not all(select.is_folder(name) for name in names):
-        target = resolve_names(names, last=last, session=None)
-        if not isinstance(target, list):
-            raise click.UsageError("--format html exports a session, not one call; name its session instead")
-        return target
-    files, _ = select.locate_files(names)
-    call_table = CallTable(select.scan_with_cache([file.path for file in files]))
-    rows = select.filter_calls(select.CallSelection(call_table, is_joined=True), call_filter)
-    accepted = {row.file for row in rows}
-    sessions = [session for session in call_table.sessions if any(file.file in accepted for file in session.files)]
-    if not sessions:
-        raise NotFound(_NOTHING)
-    if len(sessions) > 1 and names and not last:
-        raise Ambiguous(f"{len(sessions)} sessions match the filters; name one by its id, or add --last")
-    newest = max(sessions, key=lambda session: session.ended_at or "")
-    members = {file.file for file in newest.files}
-    return [file for file in files if str(file.path) in members]
-
-
-def _session_exports(
-    sessions: Sequence[Sequence[str]], redactor: Redactor, export_filter: ExportFilter
-) -> Iterator[SessionExport]:
-    for paths in sessions:
-        transcripts = list(select.read_transcripts(map(to_path, paths)))
-        try:
-            if transcripts:
-                yield SessionExport(transcripts, redactor=redactor, export_filter=export_filter)
-        except SourceError as error:
-            warn(error)

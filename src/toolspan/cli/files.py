@@ -5,49 +5,42 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
 
-from toolspan.analysis.file_history.archive import (
-    FileArchive,
-    FileTotals,
-    FileTotalsCollector,
-    RecordedChange,
-    archive_about,
-    change_row,
-    changes_by_project,
-    diff_between,
-    diff_of_change,
-    known_text,
+from toolspan.analysis.file_history.archive import FileTotals
+from toolspan.analysis.file_history.content import Confidence
+from toolspan.analysis.file_history.shell_writes import is_within
+from toolspan.archive.archive import Archive
+from toolspan.archive.files import (
+    SORT_ALIASES,
+    SORT_COLUMNS,
+    ChangedFiles,
+    ChangeRow,
+    ContentPoint,
+    FileContentAnswer,
+    FileDifference,
+    FileHistory,
+    known_content,
 )
-from toolspan.analysis.file_history.changes import FileChange
-from toolspan.analysis.file_history.content import Absent, CallSide, Confidence, FileContent, RecoveredContent
-from toolspan.analysis.file_history.events import FailedChange
-from toolspan.analysis.file_history.shell_writes import is_within, path_ends_with, printable_path
+from toolspan.archive.filters import Filter
+from toolspan.archive.words import format_count, join_parts, plain_line, plain_lines
 from toolspan.cli import lists, select
-from toolspan.cli.filters import CallFilter, filter_options
+from toolspan.cli.filters import filter_options
 from toolspan.cli.output import (
     TargetCell,
     diff_line,
     escape_markup,
-    format_count,
     format_time,
-    join_parts,
     make_console,
     make_table,
-    plain_line,
-    plain_lines,
     print_json,
-    progress_bar,
-    warn,
 )
 from toolspan.errors import Ambiguous, NotFound
-from toolspan.formats.registry import detect_dialect
-from toolspan.formats.source import is_remote, source_for_path
-from toolspan.reading.discovery import TranscriptFile
-from toolspan.reading.history import match_prefix, short_id
+from toolspan.formats.source import is_remote
+from toolspan.reading.history import short_id
 from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
@@ -86,8 +79,7 @@ _CONFIDENCE_STYLES: dict[Confidence, str] = {
     help="Print the difference between its contents after two calls; before:CALL is just before a call.",
 )
 @lists.limit_option(40, "rows")
-@lists.sort_option("file", "changes", "lines", "removed", "errors", "first", "last",
-                   file="path", path="path", lines="added", added="added")  # fmt: skip
+@lists.sort_option(*SORT_COLUMNS, **SORT_ALIASES)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @filter_options
 def command(
@@ -102,9 +94,9 @@ def command(
     contents: bool,
     between: tuple[str, str] | None,
     limit: int,
-    sort: lists.SortOrder | None,
+    sort: str | None,
     as_json: bool,
-    call_filter: CallFilter,
+    call_filter: Filter,
 ) -> None:
     """Show what calls did to files.
 
@@ -117,24 +109,26 @@ def command(
     if len(paths) > 1:
         raise Ambiguous(f"{' and '.join(paths)}: name one path at a time")
     path = paths[0] if paths else None
-    options = _FilesOptions(path, call_filter, limit, as_json, with_diff, sort, transcripts)
-    files, _ = select.locate_files(transcripts, last=last)
-    if call_filter.dialect is not None:
-        files = [file for file in files if detect_dialect(source_for_path(file.path)) == call_filter.dialect]
-    select.require_session(call_filter.session, files)
-    in_project = select.filter_by_project(call_filter.project, files)
-    if files and not in_project:
-        summaries = select.scan_with_cache([file.path for file in files])
-        select.check_project(call_filter.project, [(summary.file, summary.info) for summary in summaries])
-    files = in_project
-    if contents or between:
-        _print_contents_or_difference(files, options, between)
+    archive = Archive(*transcripts, last=last, reporter=select.REPORTER)
+    max_lines = 0 if with_diff else _MAX_DIFF_LINES
+    if path is None and (contents or between or content or before or after):
+        raise click.UsageError("--content, --contents, --before, --after and --between need the path of a file")
+    if path is None or (select.is_folder(path) and not (contents or between or content or before or after)):
+        rows = archive.files(call_filter, folder=path, sort=sort, limit=limit)
+        print_json(*rows) if as_json else _print_totals(rows, archive.names, sort)
+    elif contents:
+        if not as_json:
+            raise click.UsageError("--contents needs --json")
+        print_json(archive.file_contents(path, call_filter))
+    elif between:
+        difference = archive.file_difference(path, *between, call_filter)
+        print_json(difference) if as_json else _print_difference(difference, max_lines)
     elif content or before or after:
-        _print_content(files, options, before, after)
-    elif path is None or select.is_folder(path):
-        _print_totals(files, options)
+        answer = archive.file_content(path, call_filter, before=before, after=after)
+        print_json(answer) if as_json else _print_content(answer)
     else:
-        _print_history(files, path, options)
+        history = archive.file_history(path, call_filter, limit=limit)
+        print_json(*history) if as_json else _print_history(history, max_lines)
 
 
 def _is_transcript_name(name: str) -> bool:
@@ -151,183 +145,59 @@ def _is_transcript_name(name: str) -> bool:
     return True
 
 
-class _FilesOptions(NamedTuple):
-    path: str | None
-    call_filter: CallFilter
-    limit: int
-    as_json: bool
-    full_diff: bool
-    sort: lists.SortOrder | None
-    names: Sequence[str]
-
-
-def _accepts_change(call_filter: CallFilter, change: FileChange | FailedChange | RecordedChange) -> bool:
-    """Return whether the filter accepts a change whose client and project have already been checked."""
-    state, error = "succeeded", ""
-    requested = change.at if isinstance(change, FailedChange) else change.requested
-    if not isinstance(change, FileChange):
-        state, error = change.state, change.error_kind or ""
-    return (
-        (not call_filter.tool or call_filter.accepts_tool(change.tool))
-        and (not call_filter.state or state in call_filter.state)
-        and (not call_filter.error or error in call_filter.error)
-        and (call_filter.session is None or (change.session or "").startswith(call_filter.session))
-        and (call_filter.agent is None or (change.agent or "").startswith(call_filter.agent))
-        and call_filter.accepts_time(requested or change.at)
-    )
-
-
-def find_archive(files: Sequence[TranscriptFile], path: str) -> tuple[FileArchive, str]:
-    """Return an archive with the file whose path is `path` or ends with it, and the file's full path."""
-    name = PurePath(path.replace("\\", "/")).name
-    with progress_bar(sum(file.size for file in files), "reading") as advance:
-        archive = archive_about(files, name, lambda changed: path_ends_with(changed, name), advance, warn)
-    return archive, archive.find_path(path, str(select.current_folder()))
-
-
-class ContentPoint(NamedTuple):
-    """A point in time: before or after a call."""
-
-    call: str
-    side: CallSide
-
-
-def resolve_point(archive: FileArchive, path: str, before: str | None, after: str | None) -> ContentPoint:
-    """Return the point that the options select. The default is after the last change."""
-    if before is not None and after is not None:
-        raise click.UsageError("use either --before or --after")
-    call_prefix = after if before is None else before
-    side: CallSide = "after" if before is None else "before"
-    changes = archive.changes_to(path)
-    if call_prefix is None:
-        if not changes:
-            raise NotFound(f"no successful call changed {printable_path(path)}")
-        return ContentPoint(changes[-1].call, "after")
-    changing_calls = list(dict.fromkeys(change.call for change in changes))
-    try:
-        call = match_prefix(call_prefix, changing_calls, "call that changed the file")
-    except Ambiguous:
-        raise
-    except NotFound:
-        call = match_prefix(call_prefix, archive.calls, "call", hint=short_id)
-    return ContentPoint(call, side)
-
-
-def _print_content(
-    files: Sequence[TranscriptFile], options: _FilesOptions, before: str | None, after: str | None
-) -> None:
-    if options.path is None:
-        raise click.UsageError("--content, --before and --after need the path of a file")
-    archive, path = find_archive(files, options.path)
-    point = resolve_point(archive, path, before, after)
-    recovered = archive.content(path, point.call, point.side)
-    is_absent = isinstance(recovered.content, Absent)
-    if options.as_json:
-        row = _content_row(point, recovered)
-        print_json({"path": path, **row, "disagreements": tuple(archive.timeline_of(path).disagreements)})
+def _print_content(answer: FileContentAnswer) -> None:
+    is_absent = answer.exists is False
+    point = ContentPoint(answer.call, answer.side)
+    heading = confidence_line(answer.path, point, answer.confidence, is_absent=is_absent)
+    print_reasons(make_console(stderr=True), heading, answer.reasons)
+    if is_absent:
         return
-    print_reasons(make_console(stderr=True), confidence_line(path, point, recovered), recovered)
-    if not is_absent:
-        text = known_text(recovered)
-        is_terminal = sys.stdout.isatty()  # a terminal gets no control characters
-        click.echo("\n".join(plain_lines(text)) if is_terminal else text.encode("utf-8", "replace").decode(), nl=False)
+    text = known_content(answer)
+    is_terminal = sys.stdout.isatty()  # a terminal gets no control characters
+    click.echo("\n".join(plain_lines(text)) if is_terminal else text.encode("utf-8", "replace").decode(), nl=False)
 
 
-def _content_row(point: ContentPoint, recovered: RecoveredContent) -> dict[str, object]:
-    is_known = recovered.content is not None or bool(recovered.parts)
-    return {
-        "call": point.call,
-        "side": point.side,
-        "confidence": recovered.confidence,
-        "reasons": recovered.reasons,
-        "exists": not isinstance(recovered.content, Absent) if is_known else None,
-        "content": recovered.content if isinstance(recovered.content, str) else None,
-        "parts": recovered.parts,
-    }
-
-
-def _print_contents_or_difference(
-    files: Sequence[TranscriptFile], options: _FilesOptions, between: tuple[str, str] | None
-) -> None:
-    if options.path is None:
-        raise click.UsageError("--contents and --between need the path of a file")
-    archive, path = find_archive(files, options.path)
-    if between is None:
-        if not options.as_json:
-            raise click.UsageError("--contents needs --json")
-        calls = list(dict.fromkeys(change.call for change in archive.changes_to(path)))
-        points = [ContentPoint(call, "before") for call in calls[:1]] + [ContentPoint(call, "after") for call in calls]
-        rows = [_content_row(point, archive.content(path, point.call, point.side)) for point in points]
-        changes = [change_row(archive, change) for change in archive.changes_to(path)]
-        print_json({"path": path, "changes": changes, "points": rows,
-                    "disagreements": tuple(archive.timeline_of(path).disagreements)})  # fmt: skip
-        return
-    ends = [resolve_point(archive, path, *_point_options(name)) for name in between]
-    recovered = [archive.content(path, point.call, point.side) for point in ends]
-    sides: list[FileContent] = [
-        item.content if isinstance(item.content, Absent) else known_text(item) for item in recovered
-    ]
-    diff = diff_between(sides[0], sides[1], path)
-    if options.as_json:
-        heads = [{"call": point.call, "side": point.side, "confidence": item.confidence, "reasons": item.reasons}
-                 for point, item in zip(ends, recovered, strict=True)]  # fmt: skip
-        print_json({"path": path, "from": heads[0], "to": heads[1], "diff": diff})
-        return
+def _print_difference(difference: FileDifference, max_lines: int) -> None:
     out = make_console()
-    for point, item in zip(ends, recovered, strict=True):
-        print_reasons(out, confidence_line(path, point, item), item)
-    for line in diff_lines(diff, 0 if options.full_diff else _MAX_DIFF_LINES):
+    for point in (difference.start, difference.end):
+        at = ContentPoint(point.call, point.side)
+        heading = confidence_line(difference.path, at, point.confidence, is_absent=not point.exists)
+        print_reasons(out, heading, point.reasons)
+    for line in diff_lines(difference.diff, max_lines):
         out.print(line, soft_wrap=True)
 
 
-def _point_options(name: str) -> tuple[str | None, str | None]:
-    """Return the values of --before and --after for a point such as `CALL` or `before:CALL`."""
-    return (name.removeprefix("before:"), None) if name.startswith("before:") else (None, name)
-
-
-def confidence_line(path: str, point: ContentPoint, recovered: RecoveredContent) -> Text:
+def confidence_line(path: str, point: ContentPoint, confidence: Confidence, *, is_absent: bool) -> Text:
     """Return one line that states the file, the point in time and how certain the content is."""
     line = Text(plain_line(f"{path} {point.side} {point.call}", 1_000) + ": ")
-    line.append(recovered.confidence, style=f"bold {_CONFIDENCE_STYLES[recovered.confidence]}")
-    if isinstance(recovered.content, Absent):
-        line.append(", the file did not exist")
-    return line
+    line.append(confidence, style=f"bold {_CONFIDENCE_STYLES[confidence]}")
+    return line.append(", the file did not exist" if is_absent else "")
 
 
-def print_reasons(out: Console, heading: Text, recovered: RecoveredContent) -> None:
+def print_reasons(out: Console, heading: Text, reasons: Sequence[str]) -> None:
     """Print a heading followed by the reasons for the confidence."""
     out.print(heading, soft_wrap=True)
-    for reason in recovered.reasons:
+    for reason in reasons:
         out.print(Text(f"  {plain_line(reason, 400)}", style="dim"), soft_wrap=True)
 
 
-def _print_history(files: Sequence[TranscriptFile], name: str, options: _FilesOptions) -> None:
-    archive, path = find_archive(files, name)
-    changes = [change for change in archive.changes_to(path) if _accepts_change(options.call_filter, change)]
-    visible_changes = changes[-options.limit :]  # all of them if the limit is 0
-    if options.as_json:
-        print_json(*(change_row(archive, change) for change in visible_changes))
-        return
+def _print_history(history: FileHistory, max_lines: int) -> None:
     out = make_console()
-    lines = [Text(plain_line(path, 2_000), style="bold")]
-    for change in visible_changes:
-        diff = diff_lines(diff_of_change(archive, change), 0 if options.full_diff else _MAX_DIFF_LINES)
-        lines += [Text(), _change_headline(change, out.width), *diff]
+    lines = [Text(plain_line(history.path, 2_000), style="bold")]
+    for change in history:
+        lines += [Text(), _change_headline(change, out.width), *diff_lines(change.diff, max_lines)]
     for line in (*lines, Text()):
         out.print(line, soft_wrap=True)
-    attempts = sum(
-        change.path == path and _accepts_change(options.call_filter, change) for change in archive.failed_changes
-    )
-    more = lists.limit_note(len(visible_changes), len(changes))
-    failed = f"; {format_count(attempts, 'further call')} failed" if attempts else ""
-    out.print(f"{format_count(len(changes), 'change')}{more}{failed}", highlight=False)
-    for disagreement in archive.timeline_of(path).disagreements:
+    more = lists.limit_note(len(history), history.total)
+    failed = f"; {format_count(history.attempts, 'further call')} failed" if history.attempts else ""
+    out.print(f"{format_count(history.total, 'change')}{more}{failed}", highlight=False)
+    for disagreement in history.disagreements:
         call = f"before {short_id(disagreement.call)[:12]} " if disagreement.call else ""
         words = plain_line(disagreement.words, max(out.width * 2, 160))
         out.print(Text(f"! {call}{words}", style="yellow"), soft_wrap=True)
 
 
-def _change_headline(change: FileChange, width: int) -> Text:
+def _change_headline(change: ChangeRow, width: int) -> Text:
     line = Text()
     line.append(f"{format_time(parse_timestamp(change.at))}  ", style="dim")
     line.append(f"{change.kind:8} ", style="bold")
@@ -337,7 +207,7 @@ def _change_headline(change: FileChange, width: int) -> Text:
     way = f"{'from' if change.moved_from else 'to'} {moved}" if moved else None
     who = join_parts(way, change.tool, change.call, (change.session or "")[:8], change.agent)
     line.append(plain_line(who, 400), style="dim")
-    if not change.is_complete:
+    if not change.complete:
         line.append(" (incompletely recorded)", style="yellow")
     line.truncate(max(width, 60), overflow="ellipsis")
     return line
@@ -352,44 +222,22 @@ def diff_lines(diff: str, max_lines: int) -> Iterator[Text]:
         yield Text(f"… {format_count(len(lines) - max_lines, 'more line')} (--diff: all)", style="dim")
 
 
-def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> None:
-    folder = str(Path(options.path).resolve()) if options.path else None
-    totals = FileTotalsCollector()
-    with progress_bar(sum(file.size for file in files), "reading") as advance:
-        is_large = sum(file.size for file in files) >= select.MIN_CACHED_BYTES
-        is_cached = is_large or any(is_remote(file.path) for file in files)
-        for changes in changes_by_project(files, advance, warn, cached=is_cached):
-            for change in changes:
-                if _accepts_change(options.call_filter, change) and (folder is None or is_within(change.path, folder)):
-                    totals.add(change)
-    all_rows = totals.rows()
-    selects_failures = options.call_filter.state or options.call_filter.error
-    rows = all_rows if selects_failures else [row for row in all_rows if row.changes]
-    if not all_rows:
-        select.explain_nothing(options.call_filter, [file.path for file in files])
-    if options.sort is not None:
-        rows = options.sort.sort(rows, getattr)
-    visible_rows = lists.limit_rows(rows, options.limit, options.sort)
-    if options.as_json:
-        print_json(*visible_rows)
-        return
+def _print_totals(rows: ChangedFiles, names: Sequence[str], sort: str | None) -> None:
     out = make_console()
     columns = ["file", "changes", "lines", "errors", "last"] + ["by"] * (out.width >= _WIDE)
     table = make_table(*columns, right=("changes", "errors"), cut=("file",))
-    for row in visible_rows:
+    for row in rows:
         cells = _totals_cells(row, out.width)
         table.add_row(*(cells[column] for column in columns))
-    if visible_rows:
-        out.print(table)
-    more = lists.limit_note(len(visible_rows), len(rows), "first" if options.sort else "last")
-    added, removed = sum(row.added for row in rows), sum(row.removed for row in rows)
-    out.print(f"{format_count(len(rows), 'file')}, +{added:,} −{removed:,} lines{more}")
-    if unchanged := len(all_rows) - len(rows):
-        out.print(f"[dim]Calls failed to change {format_count(unchanged, 'more file')}.[/]")
     if rows:
-        lists.print_hints(
-            options.names, ("files PATHS --path FILE", "shows its changes"), ("restore FILE PATHS", "gets it back")
-        )
+        out.print(table)
+    more = lists.limit_note(len(rows), rows.total, "first" if sort else "last")
+    out.print(f"{format_count(rows.total, 'file')}, +{rows.added:,} −{rows.removed:,} lines{more}")
+    if rows.unchanged:
+        out.print(f"[dim]Calls failed to change {format_count(rows.unchanged, 'more file')}.[/]")
+    if rows:
+        hints = ("files PATHS --path FILE", "shows its changes"), ("restore FILE PATHS", "gets it back")
+        lists.print_hints(names, *hints)
 
 
 def _totals_cells(row: FileTotals, width: int) -> dict[str, str | TargetCell]:

@@ -7,45 +7,32 @@ from collections.abc import Sequence
 from itertools import groupby
 
 import click
-import msgspec
-from msgspec import Struct
 
-from toolspan.analysis.flows import FileFlows, Flow, Flows, MissedBatch, MultiCallBatch, file_flows
+from toolspan.analysis.flows import MissedBatch
 from toolspan.analysis.recovery import CHAIN_NAMES, CHAIN_WORDS, ChainLink, RecoveryChain
+from toolspan.archive.archive import Archive
+from toolspan.archive.filters import Filter
+from toolspan.archive.flows import FlowReport
+from toolspan.archive.words import format_count, format_duration, shorten_line
 from toolspan.cli import lists, select
-from toolspan.cli.filters import CallFilter, filter_options
+from toolspan.cli.filters import filter_options
 from toolspan.cli.output import (
     escape_markup,
-    format_count,
-    format_duration,
     make_console,
     make_table,
     markup_line,
     print_json,
     print_table,
-    shorten_line,
     shorten_target,
 )
 from toolspan.reading.history import short_id
-from toolspan.reading.parallel import FileJob
 from toolspan.reading.rows import CallRow
-from toolspan.types.span import parse_timestamp
 
 _STEP_SEPARATOR = " → "
 
 
-class _FlowReport(Struct, frozen=True, kw_only=True):
-    calls: int | None
-    chains: list[RecoveryChain]
-    flows: list[Flow]
-    batches: list[MultiCallBatch]
-    missed: list[MissedBatch]
-    steps: Counter[tuple[str, ...]]
-
-
 @click.command("flows")
-@select.names_argument
-@select.last_option
+@select.archive_options()
 @click.option(
     "--chain", multiple=True, type=click.Choice(CHAIN_NAMES), metavar="NAME",
     help="Show each recovery chain of this name (repeatable).",
@@ -57,8 +44,8 @@ class _FlowReport(Struct, frozen=True, kw_only=True):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per chain, flow, batch, …")
 @filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, chain: tuple[str, ...], length: int, every: bool, limit: int,
-    as_json: bool, call_filter: CallFilter,
+    *, archive: Archive, chain: tuple[str, ...], length: int, every: bool, limit: int, as_json: bool,
+    call_filter: Filter,
 ) -> None:  # fmt: skip
     """Show how calls follow each other: sequences, batches and missed parallelism.
 
@@ -66,57 +53,25 @@ def command(
     Filters on calls (tool, state, error, agent, time) select recovery chains by the call that
     failed. Sequences always cover whole sessions, those that overlap the selected time.
     """
-
-    def is_in_period(file: FileFlows) -> bool:
-        start, end = parse_timestamp(file.info.started_at), parse_timestamp(file.info.ended_at)
-        return (call_filter.since is None or end is None or end >= call_filter.since) and (
-            call_filter.until is None or start is None or start < call_filter.until
-        )
-
-    job = FileJob(file_flows, FileFlows)
-    files = select.read_filtered_files(names, job, call_filter, last=last)
-    flows = Flows([file for file in files if is_in_period(file)])
-    rest = call_filter.without_file_filters()
-    in_time = call_filter.accepts_time
-    report = _FlowReport(
-        calls=flows.calls if rest == CallFilter() else None,
-        chains=[item for item in flows.chains if rest.accepts_call(item.start) and (not chain or item.name in chain)],
-        flows=[item for item in flows.flows if in_time(item.requested)],
-        batches=[item for item in flows.batches if in_time(item.requested)],
-        missed=[item for item in flows.missed if in_time(item.requested)],
-        steps=flows.count_sequences(length, runs=not every),
-    )
-    if not report.chains:
-        select.explain_nothing(call_filter, [file.file for file in files])
+    report = archive.flows(call_filter, chain=chain, length=length, every=every)
     if as_json:
-        _print_json_rows(report, limit, only_chains=bool(chain))
-    elif chain:
+        print_json(*report.to_rows(limit, only_chains=bool(chain)))
+        return
+    if chain:
         recovered = sum(item.outcome == "recovered" for item in report.chains)
         make_console().print(f"[bold]{format_count(len(report.chains), 'chain')}[/], {recovered:,} recovered\n")
         _print_chains(report.chains, limit)
     else:
         _print_report(report, limit)
-    if not as_json and (report.chains or report.missed):
+    if report.chains or report.missed:
         hints = [lists.CALL_HINT]
         if not chain and report.chains:
             hints.append(("flows PATHS --chain NAME", "lists the recoveries of one kind"))
         make_console().print()
-        lists.print_hints(names, *hints)
+        lists.print_hints(archive.names, *hints)
 
 
-def _print_json_rows(report: _FlowReport, limit: int, *, only_chains: bool) -> None:
-    kinds: dict[str, Sequence[Struct]] = {"chain": report.chains}
-    if not only_chains:
-        kinds |= {"flow": report.flows, "batch": report.batches, "missed": report.missed}
-    for kind, rows in kinds.items():
-        visible_rows = rows[-limit:]  # all of them if the limit is 0
-        print_json(*({"type": kind, **msgspec.to_builtins(row)} for row in visible_rows))
-    if not only_chains:
-        for tools, n in report.steps.most_common(limit or None):
-            print_json({"type": "sequence", "tools": list(tools), "count": n})
-
-
-def _print_report(report: _FlowReport, limit: int) -> None:
+def _print_report(report: FlowReport, limit: int) -> None:
     _print_headline(report)
     if evasions := [chain for chain in report.chains if chain.evasion]:
         make_console().print(
@@ -141,14 +96,14 @@ def _print_report(report: _FlowReport, limit: int) -> None:
             steps = [markup_line(tool, 30) for tool in example.tools]
             table.add_row(name, f"{n:,}", _join_steps(steps))
         print_table(table)
-    if report.steps:
+    if report.sequences:
         table = make_table("times", "sequence", right=("times",), cut=("sequence",))
-        for tools, n in report.steps.most_common(limit or None):
-            table.add_row(f"{n:,}", _STEP_SEPARATOR.join(markup_line(tool, 40) for tool in tools))
+        for row in report.sequences[: limit or None]:
+            table.add_row(f"{row.count:,}", _STEP_SEPARATOR.join(markup_line(tool, 40) for tool in row.tools))
         print_table(table)
 
 
-def _print_headline(report: _FlowReport) -> None:
+def _print_headline(report: FlowReport) -> None:
     out = make_console()
     recovered = [chain for chain in report.chains if chain.outcome == "recovered"]
     calls = "" if report.calls is None else f" in {format_count(report.calls, 'call')}"

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolspan.cli.output import combine_options, escape_unprintable, format_count, print_json
+from toolspan.archive.words import format_count
+from toolspan.cli.output import combine_options, escape_unprintable, print_json
 from toolspan.formats.claude.paths import HOOK_LOG_NAME, config_dir
 from toolspan.integrations.claude_hooks import (
     SettingsChange,

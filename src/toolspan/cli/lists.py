@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import wraps
 from itertools import groupby
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from toolspan.archive.answers import SortOrder
+from toolspan.archive.sources import path_exists
 from toolspan.cli.output import escape_markup, make_console
-from toolspan.cli.select import path_exists
+from toolspan.errors import InvalidFilter
 from toolspan.formats.source import to_path
 
 _MAX_HINT_PATHS = 3
@@ -35,39 +37,21 @@ def limit_option(default: int, what: str) -> Callable[[Callable[..., R]], Callab
     return decorate
 
 
-class SortOrder(NamedTuple):
-    """The value of `--sort`: a column and a direction."""
-
-    column: str
-    descending: bool
-
-    def sort(self, rows: Iterable[R], value_of: Callable[[R, str], Any]) -> list[R]:
-        """Return the rows in this order; rows without a value come last."""
-        valued: list[tuple[Any, R]] = []
-        empty: list[R] = []
-        for row in rows:
-            value = value_of(row, self.column)
-            valued.append((value, row)) if value is not None else empty.append(row)
-        valued.sort(key=lambda pair: pair[0], reverse=self.descending)
-        return [row for _, row in valued] + empty
-
-
 def sort_option(*columns: str, **aliases: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Add `--sort` to a command. Its help lists `columns`; `aliases` maps them and other names to attributes."""
+    """Add `--sort` to a command. Its help lists `columns`; `aliases` has more names."""
 
-    def parse(_: click.Context, __: click.Parameter, text: str | None) -> SortOrder | None:
-        if text is None:
-            return None
-        name = text.removeprefix("-").replace(" ", "_")
-        if name not in columns and name not in aliases:
-            raise click.BadParameter(f"no column {name!r}; the columns are {', '.join(columns)}")
-        return SortOrder(aliases.get(name, name), text.startswith("-"))
+    def check(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+        try:
+            SortOrder.parse(text, columns, aliases)
+        except InvalidFilter as error:
+            raise click.BadParameter(str(error)) from error
+        return text
 
-    help_text = f"Sort by a column, or by -COLUMN in descending order: {', '.join(columns)}."
-    return click.option("--sort", metavar="COLUMN", callback=parse, help=help_text)
+    help_text = f"Sort by a column: {', '.join(columns)}. Numbers sort descending; -COLUMN reverses the order."
+    return click.option("--sort", metavar="COLUMN", callback=check, help=help_text)
 
 
-def limit_rows(rows: Sequence[R], limit: int, sort: SortOrder | None) -> Sequence[R]:
+def limit_rows(rows: Sequence[R], limit: int, sort: object) -> Sequence[R]:
     """Return the first rows of a sorted list, or the last rows of a chronological one; all rows if the limit is 0."""
     return rows[: limit or None] if sort else rows[-limit:]
 
@@ -86,7 +70,7 @@ def is_default_limit() -> bool:
 
 
 def visible_rows(
-    rows: Sequence[R], limit: int, sort: SortOrder | None, key: Callable[[R], Hashable], *, unfold: bool
+    rows: Sequence[R], limit: int, sort: object, key: Callable[[R], Hashable], *, unfold: bool
 ) -> list[tuple[R, int]]:
     """Return the rows to print, each with the number of equal rows that it represents.
 

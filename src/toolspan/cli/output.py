@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextvars import ContextVar
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -17,6 +16,12 @@ import click
 from click.decorators import FC
 from msgspec import Struct
 
+from toolspan.archive.words import (
+    format_count,
+    plain_line,
+    replace_unprintable,
+    shorten_line,
+)
 from toolspan.cli.pager import pager_width
 from toolspan.errors import ToolspanError
 from toolspan.reading.rows import encode_json_line
@@ -28,8 +33,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from toolspan.export.redactor import Redactor
     from toolspan.reading.rows import CallRow
+    from toolspan.redaction.redactor import Redactor
 
 
 _PROGRESS_THRESHOLD = 40 << 20
@@ -48,8 +53,6 @@ MIN_BODY_WIDTH = 24
 _COLOUR_SYSTEMS = {"standard": "STANDARD", "256": "EIGHT_BIT", "truecolor": "TRUECOLOR"}
 """Names of rich's colour systems. perf: rich is imported only for human-readable output."""
 _SINGLE_WIDTH = re.compile(r"[ -~✓✗⊘■◷▸❯∴≡◆…·─│┌└┬┴╷╎╵┊┄]+")
-_ANSI_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-
 STATE_STYLES: dict[State, str] = {
     "succeeded": "green",
     "failed": "red",
@@ -66,27 +69,8 @@ STATE_STYLES: dict[State, str] = {
 }
 
 
-_collected_rows: ContextVar[list[bytes] | None] = ContextVar("collected_rows", default=None)
-_collected_warnings: ContextVar[list[str] | None] = ContextVar("collected_warnings", default=None)
-
-
-@contextlib.contextmanager
-def collect_json(rows: list[bytes], warnings: list[str]) -> Iterator[None]:
-    """Append the rows that `print_json` would print, and the warnings, to these lists."""
-    row_token, warning_token = _collected_rows.set(rows), _collected_warnings.set(warnings)
-    try:
-        yield
-    finally:
-        _collected_rows.reset(row_token)
-        _collected_warnings.reset(warning_token)
-
-
 def print_json(*rows: Struct | dict[str, object]) -> None:
     """Print each row as one line of JSON, with all terminal control characters escaped."""
-    collected = _collected_rows.get()
-    if collected is not None:
-        collected += map(encode_json_line, rows)
-        return
     for row in rows:
         line = encode_json_line(row)
         if not line.isascii() or b"\x7f" in line:
@@ -186,12 +170,6 @@ def progress_bar(total: int, label: str) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.advance(task, done)
 
 
-def shorten_line(text: str | None, width: int) -> str:
-    """Shorten text to one line of at most `width` characters, without control characters."""
-    line = replace_unprintable(" ".join((text or "").split()))
-    return line if len(line) <= width else line[: width - 1] + "…"
-
-
 _PATH_PATTERN = re.compile(r"(?:/|~/|[A-Za-z]:[\\/])[^\"'|;&<>]*|[^\s\"'|;&<>]*[/\\][^\s\"'|;&<>]*")
 
 
@@ -223,19 +201,6 @@ class TargetCell:
         return Measurement(min(length, _MIN_CUT_WIDTH), length).with_maximum(options.max_width)
 
 
-def shorten_middle(text: str, width: int) -> str:
-    """Shorten a name in the middle, so that its beginning and its end remain."""
-    tail = max(width // 2, 1)
-    return text if len(text) <= width else f"{text[: max(width - tail - 1, 0)]}…{text[-tail:]}"
-
-
-def replace_unprintable(text: str) -> str:
-    """Replace each control character with U+FFFD."""
-    if text.isprintable():  # perf: almost always true
-        return text
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
 def escape_unprintable(line: str, keep: str = "") -> str:
     """Escape the control characters in a line from an untrusted file, except those in `keep`."""
     return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in line)
@@ -244,10 +209,6 @@ def escape_unprintable(line: str, keep: str = "") -> str:
 def warn(message: object, file: TextIO | None = None) -> None:
     """Print a warning or error to standard error, without control characters."""
     text = "\n".join(map(replace_unprintable, str(message).split("\n")))
-    collected = _collected_warnings.get()
-    if collected is not None:
-        collected.append(text)
-        return
     click.echo(f"toolspan: {text}", file=file, err=file is None)
 
 
@@ -261,21 +222,6 @@ def escape_markup(text: str) -> str:
 def markup_line(text: str | None, width: int) -> str:
     """Shorten text to one line that rich prints literally."""
     return escape_markup(shorten_line(text, width))
-
-
-def format_duration(ms: float | None) -> str:
-    """Format a duration, such as `350 ms`, `2.5 s`, `3m 04s` or `1h 20m`; empty for None."""
-    if ms is None:
-        return ""
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    if ms < 60_000:
-        return f"{ms / 1000:.1f} s"
-    minutes, seconds = divmod(round(ms / 1000), 60)
-    if minutes < 60:
-        return f"{minutes}m {seconds:02}s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h {minutes:02}m"
 
 
 def time_zone() -> tzinfo | None:
@@ -309,32 +255,11 @@ def format_time(moment: datetime | None, *, date: bool = True) -> str:
     return moment.astimezone(time_zone()).strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
 
 
-def format_count(n: int, noun: str) -> str:
-    """Return a number followed by its noun, in the plural if needed."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
-
-
 def format_call_count(rows: Sequence[CallRow]) -> str:
     """Return the number of calls, with orphan results counted separately."""
     orphans = sum(row.state == "orphan_result" for row in rows)
     text = format_count(len(rows) - orphans, "call")
     return f"{text} and {format_count(orphans, 'orphan result')}" if orphans else text
-
-
-def plain_line(text: str | None, width: int) -> str:
-    """Shorten text to one line of at most `width` characters, without colour codes and control characters."""
-    return shorten_line(_ANSI_ESCAPES.sub("", (text or "")[: width * 8]), max(width, 1))
-
-
-def plain_lines(text: str) -> list[str]:
-    """Split text into lines, without colour codes and control characters."""
-    bare = _ANSI_ESCAPES.sub("", text).replace("\r\n", "\n").expandtabs(4)
-    return [replace_unprintable(line) for line in bare.split("\n")]
-
-
-def join_parts(*parts: str | None) -> str:
-    """Join the parts that are not empty."""
-    return " · ".join(part for part in parts if part)
 
 
 def print_lines(lines: Iterable[Text], out: Console) -> None:
@@ -421,29 +346,15 @@ def make_redactor(*, redact: bool, skeleton: bool, report: bool = False) -> Reda
     """Return the redactor for these options. `skeleton` implies redaction."""
     if report and (skeleton or not redact):
         raise click.UsageError("--report needs --redact")
-    if skeleton:
-        from toolspan.export.anonymize import Anonymizer
+    from toolspan.export.export import choose_redactor
 
-        return Anonymizer()
-    if redact:
-        import getpass
-        import platform
-
-        from toolspan.export.redact import SecretRedactor
-
-        names = [platform.node().partition(".")[0]]
-        with contextlib.suppress(OSError, KeyError, RuntimeError):
-            names += [getpass.getuser(), Path.home().name]
-        return SecretRedactor(filter(None, names), keep_report=report)
-    from toolspan.export.redactor import NoRedaction
-
-    return NoRedaction()
+    return choose_redactor(redact=redact, skeleton=skeleton, keep_report=report)
 
 
 def print_redaction(redactor: Redactor, *, report: bool, output: Path | None) -> None:
     """Report the replacements on standard error, or on standard output if that is unused."""
-    from toolspan.export.redact import SecretRedactor
-    from toolspan.export.redactor import format_counts
+    from toolspan.redaction.redact import SecretRedactor
+    from toolspan.redaction.redactor import format_counts
 
     if not isinstance(redactor, SecretRedactor):
         return

@@ -2,102 +2,50 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolspan.analysis.live_sessions import live_sessions
-from toolspan.analysis.timesheet import Overview, Timesheet, overview_of
-from toolspan.analysis.timing import TIME_PARTS, FileTime, file_time
-from toolspan.cli.filters import CallFilter
+from toolspan.analysis.timesheet import Overview
+from toolspan.analysis.timing import TIME_PARTS
+from toolspan.archive.archive import Archive
+from toolspan.archive.overview import CLOCK_TOLERANCE
+from toolspan.archive.words import format_count, format_duration, shorten_line
 from toolspan.cli.output import (
     escape_markup,
-    format_count,
-    format_duration,
     format_time,
     make_console,
     print_json,
-    progress_bar,
-    shorten_line,
 )
-from toolspan.cli.select import (
-    CallSelection,
-    filter_calls,
-    locate_files,
-    map_files,
-    mark_running,
-    session_project,
-)
+from toolspan.cli.select import REPORTER
 from toolspan.errors import ToolspanError
-from toolspan.formats.source import to_path
-from toolspan.reading.discovery import last_record_time
-from toolspan.reading.history import CallTable
-from toolspan.reading.parallel import SCAN_JOB, FileJob
 from toolspan.types.error_kinds import KIND_WORDS
-from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from toolspan.analysis.live_sessions import LiveSession
-    from toolspan.reading.discovery import TranscriptFile
 
-
-_PERIOD = timedelta(days=7)
-_CLOCK_TOLERANCE = timedelta(minutes=1)
-"""The maximum time by which a file's modification time may lag behind its contents."""
-_EARLIEST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 _KIND_WIDTH = 32
 
 
 def print_overview(names: Sequence[str] = (), *, as_json: bool) -> None:
     """Print an overview of the last seven days, or of the seven days up to the last activity."""
     try:
-        files, _ = locate_files(names)
+        recent = Archive(*names, reporter=REPORTER).overview()
     except ToolspanError as error:
         if as_json:
             raise
         _print_welcome(make_console(), str(error))
         return
-    if not files:
-        _print_welcome(make_console(), "you have no transcripts yet")
-        return
-    now = datetime.fromtimestamp(time.time(), UTC)
-    overview = _read_overview(files, now)
-    live = live_sessions([to_path(name) for name in names] or None)
     if as_json:
-        statuses = dict(Counter(session.status for session in live))
-        print_json({**msgspec.to_builtins(overview, builtin_types=(datetime,)), "live": statuses})
+        overview = msgspec.to_builtins(recent.overview, builtin_types=(datetime,))
+        print_json({**overview, "live": recent.live_statuses})
     else:
-        _print_report(make_console(), overview, live)
-
-
-def _read_overview(files: Sequence[TranscriptFile], now: datetime) -> Overview:
-    written = {file.path: last_record_time(file) for file in files}
-    newest = max(written.values())
-    earliest = min(now.timestamp(), newest) - (_PERIOD + _CLOCK_TOLERANCE).total_seconds()
-    recent = [file for file in files if max(written[file.path], file.modified) >= earliest]
-    paths = [file.path for file in recent]
-    with progress_bar(2 * sum(file.size for file in recent), "reading") as advance:
-        selection = CallSelection(CallTable(mark_running(map_files(paths, SCAN_JOB, advance))), is_joined=True)
-        times = list(map_files(paths, FileJob(file_time, FileTime), advance))
-    call_table = selection.call_table
-    ends = (parse_timestamp(file.info.ended_at) for file in call_table.files)
-    last = max((end for end in ends if end is not None and end > _EARLIEST_TIME), default=now)
-    until = now if now - last < _PERIOD else last + _CLOCK_TOLERANCE
-    since = until - _PERIOD
-    rows = filter_calls(selection, CallFilter(since=since))
-    sheet = Timesheet.from_files(times, since=since, until=None)
-    projects = {
-        session.id: session_project(session) or str(to_path(session.file.file).parent)
-        for session in call_table.sessions
-        if session.overlaps(since, None)
-    }
-    return overview_of(rows, sheet, projects, since, until)
+        _print_report(make_console(), recent.overview, recent.live)
 
 
 def _print_welcome(out: Console, reason: str) -> None:
@@ -108,7 +56,7 @@ def _print_welcome(out: Console, reason: str) -> None:
 
 
 def _print_report(out: Console, overview: Overview, live: Sequence[LiveSession]) -> None:
-    fresh = datetime.now(UTC) - overview.until < _CLOCK_TOLERANCE
+    fresh = datetime.now(UTC) - overview.until < CLOCK_TOLERANCE
     when = "The last 7 days" if fresh else f"The 7 days up to {format_time(overview.until)}"
     where = f"{format_count(overview.sessions, 'session')} in {format_count(overview.folders, 'folder')}"
     states = {**overview.states, "failed": overview.states.get("failed", 0) - overview.nothing_found}

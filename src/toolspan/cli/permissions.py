@@ -10,28 +10,25 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
 import click
 from msgspec import Struct
 
-from toolspan.analysis.timing import noted_wait
+from toolspan.archive.archive import Archive
+from toolspan.archive.why import PermissionExplanation, explanation_rows
+from toolspan.archive.words import format_count
 from toolspan.cli.output import (
     combine_options,
     escape_markup,
-    format_count,
-    format_duration,
     make_console,
     markup_line,
     print_json,
-    shorten_line,
 )
 from toolspan.cli.profile_type import ProfileType
-from toolspan.cli.select import locate_files, transcripts_containing
-from toolspan.errors import NotFound, ToolspanError
-from toolspan.reading.history import match_prefix, short_id
+from toolspan.cli.select import REPORTER, locate_files
+from toolspan.errors import ToolspanError
 from toolspan.reading.transcript import read
 from toolspan.runtime.outcome import approval_message
 from toolspan.runtime.pending_call import LiveBodyStore
@@ -46,54 +43,12 @@ from toolspan.runtime.profiles import DEFAULT, Refusals, profile
 from toolspan.runtime.settings import PermissionSettings, SettingsLayer, SettingsPaths, load_layers
 from toolspan.shell.programs import find_programs
 from toolspan.types.decision import Allow, Ask, Decision
-from toolspan.types.error_kinds import KIND_WORDS, find_sandbox_note
+from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.ids import CallId
-from toolspan.types.span import Call, Hook, Notification, Permission, Span
-from toolspan.types.state import STATE_MEANINGS, State
+from toolspan.types.span import Call
+from toolspan.types.state import STATE_MEANINGS
 
 _DECISION_STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
-_SOURCE_LABELS = {
-    "config": "settings, rules or the permission mode",
-    "hook": "a hook",
-    "user": "the user",
-    "user_abort": "the user, by interrupting",
-    "user_permanent": "the user, permanently",
-    "user_reject": "the user",
-    "user_temporary": "the user",
-}
-_ORIGIN_LABELS = {
-    "cliArg": "the command line",
-    "localSettings": "the project's local settings",
-    "policySettings": "managed settings",
-    "projectSettings": "the project's settings",
-    "session": "this session",
-    "userSettings": "the user's settings",
-}
-_CODE_LABELS = {
-    "unknown": None,
-    "sandbox": "the command ran inside the sandbox",
-    "workingDir": "outside the folders of the session",
-    "mode:plan": "the session was in plan mode",
-    "mode:dontAsk": "the permission mode was dontAsk",
-    "bashMiss:no-rule-match": "no rule matches the command",
-    "bashMiss:too-complex": "the command line is too complex to analyse",
-    "bashMiss:cd-compound-read": "it changes the folder and reads there",
-    "bashMiss:cd-compound-write": "it changes the folder and writes there",
-    "bashMiss:cd-compound-redirect": "it changes the folder and redirects output there",
-    "bashMiss:cd-git-compound": "it changes the folder and runs git there",
-    "hook:PreToolUse": "the answer of a PreToolUse hook",
-    "hook:PermissionRequest": "the answer of a PermissionRequest hook",
-}
-_REASON_LABELS = {
-    "rule": "a rule",
-    "subcommandResults": "each command of the line was checked",
-    "mode": "the permission mode",
-    "hook": "a hook's answer",
-    "classifier": "a classifier",
-    "other": None,
-}
-
-
 _BASIS_LABELS = {
     "rule": "a rule",
     "parts": "every command in the line is known to be harmless",
@@ -110,34 +65,6 @@ _BASIS_LABELS = {
 """The texts for `Decision.basis`."""
 
 
-class PermissionExplanation(Struct, frozen=True, kw_only=True):
-    """The recorded permission decision for a call."""
-
-    call: str
-    tool: str
-    about: str | None
-    state: State
-    error_kind: str | None = None
-    allowed: bool | None
-    """True if the call was allowed; None if no decision was recorded and the state does not imply one."""
-    decision: str | None = None
-    source: str | None = None
-    reason: str | None = None
-    origin: str | None = None
-    code: str | None = None
-    scope: str | None = None
-    asked_ms: int | None = None
-    """The milliseconds that the permission prompt was open, if toolspan's hooks recorded them."""
-    hooks: tuple[str, ...] = ()
-    evidence: tuple[str, ...] = ()
-    said: str | None = None
-    """The result that the model received for a call that did not run."""
-    sandbox: str | None = None
-    """The note about sandbox violations."""
-    file: str
-    line: int | None
-
-
 @click.command("why")
 @click.argument("call")
 @click.argument("names", nargs=-1, metavar="[FILE|FOLDER|SESSION]...")
@@ -149,58 +76,11 @@ def why_command(call: str, names: tuple[str, ...], *, as_json: bool) -> None:
     searched, or else all of your transcripts. Clients before 2.1.325 recorded no decisions; for
     those, the explanation comes from the result of the call.
     """
-    spans: dict[str, Span] = {}
-    for transcript in transcripts_containing(call, locate_files(names)[0], call=True):
-        for span in transcript.spans:
-            if span.id.startswith(call) or short_id(span.id).startswith(call):
-                spans.setdefault(span.id, span)
-    if not spans:
-        raise NotFound(f"no call begins with {call!r}")
-    explanation = explain_permission(spans[match_prefix(call, sorted(spans), "call")])
+    explanation = Archive(*names, reporter=REPORTER).why(call)
     if as_json:
         print_json(explanation)
     else:
         _print_explanation(explanation)
-
-
-def explain_permission(span: Span) -> PermissionExplanation:
-    """Return the recorded facts about a call's permission."""
-    permission = next((item for item in span.events if isinstance(item, Permission)), None)
-    refused = span.state in ("denied", "blocked_by_hook")
-    allowed = False if refused else True if span.state in ("succeeded", "timed_out") else None
-    if permission is not None and permission.decision in ("accept", "reject"):
-        allowed = permission.decision == "accept"
-    result = span.result
-    place = span.call.place or (result.place if result else None)
-    texts = [result.text or ""] if result else []
-    texts += [item.output or item.summary or "" for item in span.events if isinstance(item, Notification)]
-    return PermissionExplanation(
-        call=span.id,
-        tool=span.tool,
-        about=span.call.target,
-        state=span.state,
-        error_kind=span.error_kind,
-        allowed=allowed,
-        **{key: getattr(permission, key, None) for key in ("decision", "source", "reason", "origin", "code", "scope")},
-        asked_ms=noted_wait(span),
-        hooks=tuple(_describe_hook(item) for item in span.events if isinstance(item, Hook)),
-        evidence=tuple(f"{item.rule}: {item.text}" if item.text else item.rule for item in span.evidence),
-        said=result.text if refused and result else None,
-        sandbox=next(filter(None, map(find_sandbox_note, texts)), None),
-        file=place.file if place else "",
-        line=place.line if place else None,
-    )
-
-
-def _describe_hook(hook: Hook) -> str:
-    text, command = hook.text, hook.command
-    if hook.outcome == "blocked" and text and text.startswith("{"):
-        with suppress(ValueError):
-            objection = json.loads(text)
-            text, command = str(objection.get("blockingError", text)), objection.get("command") or command
-    detail = f" ({shorten_line(text, 100)})" if text else ""
-    by = f", by {shorten_line(command, 80)}" if command else ""
-    return f"{hook.name or hook.point}: {hook.outcome}{detail}{by}"
 
 
 def _print_explanation(explanation: PermissionExplanation) -> None:
@@ -217,23 +97,6 @@ def _print_explanation(explanation: PermissionExplanation) -> None:
     _print_labelled_rows(explanation_rows(explanation))
     where = f"{PurePath(explanation.file).name}:{explanation.line}" if explanation.file else "not recorded"
     out.print(f"[dim]{escape_markup(where)}[/]")
-
-
-def explanation_rows(explanation: PermissionExplanation) -> list[tuple[str, str]]:
-    """Return the explanation as pairs of a label and a text."""
-    rows: list[tuple[str, str | None]] = [
-        ("by", _SOURCE_LABELS.get(explanation.source or "", explanation.source)),
-        ("because", _REASON_LABELS.get(explanation.reason or "", explanation.reason)),
-        ("rule in", _ORIGIN_LABELS.get(explanation.origin or "", explanation.origin)),
-        ("detail", _CODE_LABELS.get(explanation.code or "", explanation.code)),
-        ("for", explanation.scope),
-        ("waited", format_duration(explanation.asked_ms)),
-        *(("hook", hook) for hook in explanation.hooks),
-        ("evidence", "; ".join(explanation.evidence) if explanation.source is None else None),
-        ("message", shorten_line(explanation.said, 300)),
-        ("sandbox", shorten_line(explanation.sandbox, 300)),
-    ]
-    return [(label, text) for label, text in rows if text]
 
 
 def _print_labelled_rows(rows: Iterable[tuple[str, str | None]]) -> None:

@@ -10,14 +10,13 @@ import anyio
 import click
 import msgspec
 
+from toolspan.archive.words import format_count, plain_line
 from toolspan.cli.host.host import handle_signals
 from toolspan.cli.output import (
     combine_options,
     escape_markup,
-    format_count,
     make_console,
     markup_line,
-    plain_line,
     print_json,
     warn,
 )
@@ -26,7 +25,9 @@ from toolspan.cli.select import complete_session, locate_files
 from toolspan.errors import ToolspanError
 from toolspan.formats.claude.paths import session_folder
 from toolspan.formats.source import to_path
-from toolspan.integrations.replay import (
+from toolspan.reading.discovery import TranscriptFile, find_transcripts
+from toolspan.reading.transcript import Transcript, read
+from toolspan.replay import (
     Replay,
     ReplayDifference,
     ReplayLimits,
@@ -34,10 +35,8 @@ from toolspan.integrations.replay import (
     ScratchProject,
     open_scratch,
 )
-from toolspan.integrations.replay.replay import recorded_commit, recorded_folder, recorded_version
-from toolspan.integrations.replay.scratch import MAX_BYTES, has_commit
-from toolspan.reading.discovery import TranscriptFile, find_transcripts
-from toolspan.reading.transcript import Transcript, read
+from toolspan.replay.replay import recorded_commit, recorded_folder, recorded_version
+from toolspan.replay.scratch import MAX_BYTES, has_commit
 from toolspan.runtime.process import become_subreaper
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.sandbox import Sandbox

@@ -20,9 +20,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from toolspan.cli.call_detail import result_diff
+from toolspan.archive.call_detail import result_diff
+from toolspan.archive.words import format_duration, plain_line
 from toolspan.cli.host.host import FaultReporter, JsonRow, StandardOutput, handle_signals
-from toolspan.cli.output import STATE_STYLES, diff_line, format_duration, make_console, plain_line, warn
+from toolspan.cli.output import STATE_STYLES, diff_line, make_console, warn
 from toolspan.cli.prompt.terminal import Terminal
 from toolspan.integrations.mcp_client import McpServers
 from toolspan.session import Agent, Session, TurnResult

@@ -6,44 +6,30 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolspan.analysis.search.query import find_candidates, find_ripgrep, query_of
+from toolspan.archive.archive import Archive
+from toolspan.archive.filters import Filter
+from toolspan.archive.search import PLACES, Matches
+from toolspan.archive.words import format_count, replace_unprintable, shorten_line
 from toolspan.cli import lists, select
-from toolspan.cli.filters import CallFilter, filter_options, in_project
-from toolspan.cli.output import (
-    format_count,
-    format_time,
-    print_json,
-    replace_unencodable,
-    replace_unprintable,
-    shorten_line,
-    warn,
-)
+from toolspan.cli.filters import filter_options
+from toolspan.cli.output import format_time, print_json, replace_unencodable
 from toolspan.errors import SourceError
 from toolspan.formats.registry import parse_file_name
 from toolspan.formats.source import COMPRESSED_SUFFIXES, is_remote, to_path
-from toolspan.reading.discovery import default_roots, find_all_transcripts
 from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
-    from toolspan.analysis.search.find import SearchMatch, SearchResults
-    from toolspan.analysis.search.query import MatchSide
+    from toolspan.analysis.search.find import SearchMatch
 
 
 _DEFAULT_WIDTH = 160
 _MIN_TARGET_WIDTH = 12
 _SHORT_ADDRESS = 13
 """The length of a session id prefix; sessions that began within a minute may share the first eight digits."""
-_SIDES: dict[str, tuple[MatchSide, ...]] = {
-    "input": ("input",),
-    "result": ("result", "toolUseResult"),
-    "message": ("message",),
-    "all": ("input", "result", "toolUseResult", "message"),
-}
 
 
 @click.command("search")
@@ -51,7 +37,7 @@ _SIDES: dict[str, tuple[MatchSide, ...]] = {
 @click.option(
     "--in",
     "inside",
-    type=click.Choice(list(_SIDES)),
+    type=click.Choice(list(PLACES)),
     default="all",
     show_default=True,
     help="Search the inputs of calls, their results, or messages.",
@@ -66,7 +52,7 @@ _SIDES: dict[str, tuple[MatchSide, ...]] = {
 @filter_options
 def command(
     words: tuple[str, ...], *, inside: str, ignore_case: bool | None, regex: bool, limit: int,
-    as_json: bool, call_filter: CallFilter,
+    as_json: bool, call_filter: Filter,
 ) -> None:  # fmt: skip
     """Find calls and messages that contain all the words, newest first.
 
@@ -80,41 +66,24 @@ def command(
     while end > 1 and _is_location(words[end - 1]):
         end -= 1
     terms, locations = words[:end], words[end:]
-    paths = list(map(to_path, locations))
-    if ignore_case is None:
-        ignore_case = not regex and not any(letter.isupper() for term in terms for letter in term)
-    query = query_of(list(terms), regex=regex, ignore_case=ignore_case)
-    program = find_ripgrep()
     try:
-        from toolspan.analysis.search.find import search_newest
-
-        candidates = find_candidates(paths or default_roots(), query.rarest_filter, program=program, problem=warn)
-        accept = partial(_filter_matches, call_filter)
-        result = search_newest(candidates, query, limit, sides=_SIDES[inside], keep=accept, program=program)
+        matches = Archive(*locations, reporter=select.REPORTER).search(
+            *terms, call_filter=call_filter, within=inside, regex=regex, ignore_case=ignore_case, limit=limit,
+            all_lines=as_json,
+        )  # fmt: skip
     except SourceError:
         _print_location_hint(terms, err=True)
         raise
-    for problem in result.problems:
-        warn(problem)
-    if not result.matches:
-        files = find_all_transcripts(paths or None)
-        if not files:
-            warn(f"{' and '.join(locations) or 'your home folder'}: no transcripts there")
-        select.explain_nothing(call_filter, [file.path for file in files])
-    visible_matches = _complete_matches(result.matches[: limit or None], all_lines=as_json)
     if as_json:
-        print_json(*visible_matches)
-    else:
-        hints = {
-            "call": lists.CALL_HINT,
-            "message": ("show SESSION:LINE PATHS", "opens a session there"),
-        }
-        kinds = {match.kind for match in visible_matches}
-        _print_matches(visible_matches, result)
-        for hint in lists.deeper_hints(locations, *(text for kind, text in hints.items() if kind in kinds)):
-            click.secho(hint, dim=True)
-        if not result.matches:
-            _print_location_hint(terms)
+        print_json(*matches)
+        return
+    hints = {"call": lists.CALL_HINT, "message": ("show SESSION:LINE PATHS", "opens a session there")}
+    kinds = {match.kind for match in matches}
+    _print_matches(matches)
+    for hint in lists.deeper_hints(locations, *(text for kind, text in hints.items() if kind in kinds)):
+        click.secho(hint, dim=True)
+    if not matches:
+        _print_location_hint(terms)
 
 
 def _is_location(argument: str) -> bool:
@@ -138,45 +107,7 @@ def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:
         click.secho(message, dim=True, err=err)
 
 
-def _filter_matches(call_filter: CallFilter, matches: Sequence[SearchMatch]) -> list[SearchMatch]:
-    """Return the matches that the filter accepts, reading files only for facts that the matching lines lack."""
-    candidates = [
-        match
-        for match in matches
-        if (call_filter.session is None or (match.session or "").startswith(call_filter.session))
-        and (call_filter.agent is None or (match.agent or "").startswith(call_filter.agent))
-        and (call_filter.project is None or in_project(call_filter.project, match.file, match.cwd))
-        and call_filter.accepts_time(match.at)
-        and (call_filter.dialect is None or _dialect_of(match.file) == call_filter.dialect)
-    ]
-    if not (call_filter.tool or call_filter.state or call_filter.error):
-        return candidates
-    return [
-        match
-        for match in _complete_matches([match for match in candidates if match.kind == "call"])
-        if (not call_filter.tool or call_filter.accepts_tool(match.tool))
-        and (not call_filter.state or match.state in call_filter.state)
-        and (not call_filter.error or (match.error or "") in call_filter.error)
-    ]
-
-
-@cache
-def _dialect_of(file: str) -> str:
-    from toolspan.formats.registry import detect_dialect
-    from toolspan.formats.source import source_for_path
-
-    return detect_dialect(source_for_path(file))
-
-
-def _complete_matches(matches: Sequence[SearchMatch], *, all_lines: bool = False) -> list[SearchMatch]:
-    if not matches:
-        return []
-    from toolspan.analysis.search.find import complete_matches, number_lines
-
-    return complete_matches(number_lines(matches, calls=all_lines), select.scan_with_cache)
-
-
-def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults) -> None:
+def _print_matches(matches: Matches) -> None:
     replace_unencodable(sys.stdout)
     # perf: the same as `shutil.get_terminal_size`, which is slow to import
     columns = os.environ.get("COLUMNS", "")
@@ -185,18 +116,18 @@ def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults
         with suppress(OSError):
             width = os.get_terminal_size(1).columns
     width = width or _DEFAULT_WIDTH
-    for match in visible_matches:
+    for match in matches:
         click.echo(_format_headline(match, width))
         click.echo("    " + _format_excerpt(match, width - 4) + "\n")
-    count, total = len(visible_matches), len(result.matches)
+    count, total = len(matches), matches.total
     newest = f"the newest {count:,} shown (--limit 0: all"
-    if result.among is not None:
-        click.echo(f"more than {count:,} matches, {newest}, in up to {result.among:,} files)")
+    if matches.among is not None:
+        click.echo(f"more than {count:,} matches, {newest}, in up to {matches.among:,} files)")
     else:
         summary = f"{total:,} {'match' if total == 1 else 'matches'}"
         click.echo(f"{summary}, {newest})" if count < total else summary)
-    if result.passed:
-        click.echo(f"{format_count(result.passed, 'line')} too long to search")
+    if matches.passed:
+        click.echo(f"{format_count(matches.passed, 'line')} too long to search")
 
 
 def _format_headline(match: SearchMatch, width: int) -> str:

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
 
 import click
-from msgspec.structs import asdict
 
-from toolspan.analysis.errors import is_unsuccessful
-from toolspan.analysis.live_sessions import live_sessions
+from toolspan.analysis.live_sessions import LiveSession
+from toolspan.archive.archive import Archive
+from toolspan.archive.filters import Filter
+from toolspan.archive.sessions import SORT_ALIASES, SORT_COLUMNS, SessionRow
+from toolspan.archive.words import format_count, format_duration, shorten_line
 from toolspan.cli import lists, select
-from toolspan.cli.dates import parse_time, parse_until, resolve_until
-from toolspan.cli.filters import CallFilter, in_project
+from toolspan.cli.filters import session_filter_options
 from toolspan.cli.output import (
     TargetCell,
     escape_markup,
-    format_count,
-    format_duration,
     format_time,
     make_console,
     make_table,
     markup_line,
     print_json,
-    shorten_line,
     shorten_target,
-    utc_option,
-    warn,
 )
-from toolspan.formats.registry import FORMAT_NAMES
-from toolspan.formats.source import to_path
-from toolspan.reading.history import CallTable
-from toolspan.reading.lineage import SessionFiles
-from toolspan.reading.parallel import FileSummary
 from toolspan.types.span import parse_timestamp
 
 _STATUS_LABELS = {
@@ -49,38 +38,15 @@ _WIDE_COLUMNS = ("agents", "project")
 
 
 @click.command("sessions")
-@select.names_argument
-@select.tables_option
+@select.archive_options(last=False, tables=True)
 @click.option("--live", is_flag=True, help="Only sessions that are open, or died recently with open calls.")
-@click.option("--project", help="Only sessions whose file or working folder contains this text.")
-@click.option("--dialect", type=click.Choice(FORMAT_NAMES), help="Only sessions of this client.")
-@click.option(
-    "--since",
-    callback=parse_time,
-    metavar="TIME",
-    help="Only sessions active at or after this time: 7d, 24h, today, monday, 2026-11, 2026-11-01.",
-)
-@click.option("--until", callback=parse_until, metavar="TIME",
-              help="Only sessions that began before this time; if --since names the same day or month, before its end.",
-              )  # fmt: skip
 @lists.limit_option(30, "sessions")
-@lists.sort_option("session", "started", "ended", "lasted", "calls", "failed", "agents", "project", "about",
-                   session="id", id="id", wrong="failed", about="title", title="title")  # fmt: skip
+@lists.sort_option(*SORT_COLUMNS, **SORT_ALIASES)
 @lists.unfold_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per session.")
-@utc_option
+@session_filter_options
 def command(
-    names: tuple[str, ...],
-    *,
-    live: bool,
-    project: str | None,
-    dialect: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    limit: int,
-    sort: lists.SortOrder | None,
-    unfold: bool,
-    as_json: bool,
+    *, archive: Archive, live: bool, limit: int, sort: str | None, unfold: bool, as_json: bool, call_filter: Filter
 ) -> None:
     """List sessions, newest last.
 
@@ -88,132 +54,57 @@ def command(
     --until. Subagents belong to the session that started them. --live shows which sessions are running,
     waiting for you, idle, or dead with open calls, and the evidence for it.
     """
-    until = resolve_until(since, until)
     if live:
-        if since is not None or until is not None:
-            raise click.UsageError("--since and --until do not apply to --live, which shows the present")
-        _print_live_sessions(names, project, dialect, limit=limit, as_json=as_json)
+        sessions = archive.live(call_filter)
+        if as_json:
+            print_json(*sessions[: limit or None])
+        else:
+            _print_live_sessions(sessions, limit)
         return
-    selection = select.read_selection(names)
-    call_table = selection.call_table
-    select.check_project(project, [(file.file, file.info) for file in call_table.files])
-    call_filter = CallFilter(project=project, dialect=dialect, since=since, until=until)
-    sessions = select.filter_sessions(selection, call_filter)
-    starts = sorted(session.started_at for session in call_table.sessions if session.started_at)
-    if starts and not sessions and (since or until):
-        warn(f"no sessions in this period; there are sessions from {starts[0][:10]} to {starts[-1][:10]}")
-    if sort is not None:
-        sessions = sort.sort(sessions, lambda session, column: _sort_values(session, call_table)[column])
+    rows = archive.sessions(call_filter, sort=sort, limit=limit if as_json else None)
     if as_json:
-        print_json(*(_session_row(session, call_table) for session in lists.limit_rows(sessions, limit, sort)))
-        return
-    rows = [_SessionLine(session, _sort_values(session, call_table)) for session in sessions]
-    _print_sessions(rows, names, limit, sort, unfold=unfold)
+        print_json(*rows)
+    else:
+        _print_sessions(rows, archive.names, limit, sort, unfold=unfold)
 
 
-class _SessionLine(NamedTuple):
-    session: SessionFiles[FileSummary]
-    values: dict[str, Any]
-
-    def equal_key(self) -> tuple[object, ...]:
-        return tuple(self.values[name] for name in ("calls", "failed", "agents", "project", "title"))
-
-
-def _sort_values(session: SessionFiles[FileSummary], call_table: CallTable) -> dict[str, Any]:
-    info, states = session.file.info, _count_states(session, call_table)
-    calls = states.total() - states["orphan_result"]
-    start, end = parse_timestamp(session.started_at), parse_timestamp(session.ended_at)
-    return {
-        "started": start, "ended": end, "lasted": end - start if start and end else None, "calls": calls,
-        "failed": _count_failed(session, call_table), "agents": len(session.agents), "id": session.id,
-        "project": select.session_project(session), "title": info.title or info.first_prompt,
-    }  # fmt: skip
-
-
-def _count_states(session: SessionFiles[FileSummary], call_table: CallTable) -> Counter[str]:
-    return Counter(row.state for row in call_table.calls_by_session[session.id])
-
-
-def _count_failed(session: SessionFiles[FileSummary], call_table: CallTable) -> int:
-    """Return the number of failed calls, excluding searches without matches."""
-    rows = call_table.calls_by_session[session.id]
-    return sum(is_unsuccessful(row) and row.state != "orphan_result" for row in rows)
-
-
-def _session_row(session: SessionFiles[FileSummary], call_table: CallTable) -> dict[str, object]:
-    info = session.file.info
-    states = _count_states(session, call_table)
-    return {
-        "id": session.id,
-        "dialect": info.dialect,
-        "title": info.title,
-        "first_prompt": info.first_prompt,
-        "project": select.session_project(session),
-        "git_branch": info.git_branch,
-        "started": session.started_at,
-        "ended": session.ended_at,
-        "versions": info.versions,
-        "models": info.models,
-        "prompts": info.prompts,
-        "compactions": info.compactions,
-        "calls": states.total() - states["orphan_result"],
-        "wrong": _count_failed(session, call_table),
-        "states": dict(states),
-        "tools": dict(Counter(row.tool for row in call_table.calls_by_session[session.id] if row.tool)),
-        "agents": len(session.agents),
-        "tokens": asdict(call_table.tokens_by_session[session.id]),
-        "malformed": sum(file.counts.malformed for file in session.files),
-        "files": [file.file for file in session.files],
-        "forked_from": info.forked_from,
-        "session_ids": info.session_ids,
-    }
+def _equal_key(row: SessionRow) -> tuple[object, ...]:
+    return row.calls, row.wrong, row.agents, row.project, row.about
 
 
 def _print_sessions(
-    lines: Sequence[_SessionLine], names: Sequence[str], limit: int, sort: lists.SortOrder | None, *, unfold: bool
+    rows: Sequence[SessionRow], names: Sequence[str], limit: int, sort: str | None, *, unfold: bool
 ) -> None:
     out = make_console()
-    visible_lines = lists.visible_rows(lines, limit, sort, _SessionLine.equal_key, unfold=unfold)
+    visible_rows = lists.visible_rows(rows, limit, sort, _equal_key, unfold=unfold)
     columns = [name for name in _COLUMNS if out.width >= _NARROW_WIDTH or name not in _WIDE_COLUMNS]
     table = make_table(*columns, right=("lasted", "calls", "failed", "agents"), cut=("project", "about"))
-    for (session, values), count in visible_lines:
-        lasted, failed = values["lasted"], values["failed"]
+    for row, count in visible_rows:
         cells: dict[str, str | TargetCell] = {
-            "session": escape_markup(session.id[:8]),
-            "started": format_time(values["started"]),
-            "lasted": format_duration(lasted.total_seconds() * 1000 if lasted is not None else None),
-            "calls": f"{values['calls']:,}",
-            "failed": f"[red]{failed:,}[/]" if failed else "",
-            "agents": str(values["agents"] or ""),
-            "project": TargetCell(values["project"]),
-            "about": markup_line(values["title"], 200),
+            "session": escape_markup(row.id[:8]),
+            "started": format_time(parse_timestamp(row.started)),
+            "lasted": format_duration(row.duration_ms),
+            "calls": f"{row.calls:,}",
+            "failed": f"[red]{row.wrong:,}[/]" if row.wrong else "",
+            "agents": str(row.agents or ""),
+            "project": TargetCell(row.project),
+            "about": markup_line(row.about, 200),
         }
         table.add_row(*(cells[column] for column in columns))
         if count > 1:
             table.add_row(*[""] * (len(columns) - 1), f"[dim]{lists.fold_note(count)}[/]")
-    if visible_lines:
+    if visible_rows:
         out.print(table)
-    note = lists.limit_note(sum(count for _, count in visible_lines), len(lines), "first" if sort else "last")
-    out.print(format_count(len(lines), "session") + note)
-    if visible_lines:
+    note = lists.limit_note(sum(count for _, count in visible_rows), len(rows), "first" if sort else "last")
+    out.print(format_count(len(rows), "session") + note)
+    if visible_rows:
         lists.print_hints(
             names, ("show SESSION PATHS", "shows one session"), ("calls PATHS --session SESSION", "lists its calls")
         )
 
 
-def _print_live_sessions(
-    names: Sequence[str], project: str | None, dialect: str | None, *, limit: int, as_json: bool
-) -> None:
-    sessions = [
-        session
-        for session in live_sessions([to_path(name) for name in names] or None)
-        if dialect in (None, session.dialect)
-        if project is None or in_project(project, session.file or "", session.cwd)
-    ]
+def _print_live_sessions(sessions: Sequence[LiveSession], limit: int) -> None:
     visible_sessions = sessions[: limit or None]
-    if as_json:
-        print_json(*visible_sessions)
-        return
     out = make_console()
     now = datetime.now(UTC)
     for session in visible_sessions:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import click
 
-from toolspan.cli.output import format_count, make_console, make_table, print_json, progress_bar, warn
+from toolspan.archive.words import format_count
+from toolspan.cli.output import (
+    make_console,
+    make_table,
+    print_json,
+    progress_bar,
+    warn,
+)
 from toolspan.tables.engines import EngineName
 
 
@@ -33,7 +40,7 @@ def command(
     from toolspan.tables import write_tables
 
     if redact:  # perf: its patterns take a tenth of a second to compile
-        from toolspan.export.redact import SecretRedactor
+        from toolspan.redaction.redact import SecretRedactor
     try:
         report = write_tables(
             sources, out, engine=engine, jobs=jobs, address=address, content=content,

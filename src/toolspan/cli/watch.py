@@ -17,16 +17,15 @@ import click
 import msgspec
 from rich.text import Text
 
+from toolspan.archive.filters import Filter
+from toolspan.archive.words import format_duration, plain_line, shorten_line
 from toolspan.cli import select
-from toolspan.cli.filters import CallFilter, filter_options
+from toolspan.cli.filters import filter_options
 from toolspan.cli.output import (
     STATE_STYLES,
-    format_duration,
     format_time,
     make_console,
-    plain_line,
     print_json,
-    shorten_line,
     warn,
 )
 from toolspan.errors import NotFound, SourceError
@@ -66,7 +65,7 @@ def command(
     as_json: bool,
     since_start: bool,
     idle_exit: float | None,
-    call_filter: CallFilter,
+    call_filter: Filter,
 ) -> None:
     """Follow sessions as they grow: one line for each change of a call.
 
@@ -143,7 +142,7 @@ def _watch_updates(
         updates = follower.poll(changed) if changed is None or changed else []
 
 
-def _print_row(call_filter: CallFilter, update: FollowUpdate) -> None:
+def _print_row(call_filter: Filter, update: FollowUpdate) -> None:
     if isinstance(update, FileReset):
         print_json({"type": "reset", "file": update.file, "reason": update.reason})
         return
@@ -166,7 +165,7 @@ def _last_notification(span: Span) -> Notification | None:
 
 
 class _LinePrinter:
-    def __init__(self, call_filter: CallFilter) -> None:
+    def __init__(self, call_filter: Filter) -> None:
         self._filter = call_filter
         self._out = make_console()
 
@@ -174,7 +173,7 @@ class _LinePrinter:
         match update:
             case FileReset(file=file, reason=reason):
                 self._print_parts([(f"── {shorten_line(file, 200)} was {reason}; reading it again", "yellow")])
-            case _ if self._filter != CallFilter() and not self._filter.accepts_call(
+            case _ if self._filter != Filter() and not self._filter.accepts_call(
                 make_call_row(update.span, update.file)
             ):
                 pass

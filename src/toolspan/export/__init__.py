@@ -12,18 +12,15 @@ from toolspan.lazy import lazy_exports
 if TYPE_CHECKING:
     from toolspan.export.anonymize import Anonymizer
     from toolspan.export.html import render_transcripts
-    from toolspan.export.redact import Redaction, SecretRedactor
     from toolspan.export.session_export import SessionExport, load_writer
 
 
-__all__ = ["Anonymizer", "Redaction", "SecretRedactor", "SessionExport", "load_writer", "render_transcripts"]
+__all__ = ["Anonymizer", "SessionExport", "load_writer", "render_transcripts"]
 
 __getattr__ = lazy_exports(
     __name__,
     {
         "Anonymizer": "anonymize",
-        "Redaction": "redact",
-        "SecretRedactor": "redact",
         "SessionExport": "session_export",
         "load_writer": "session_export",
         "render_transcripts": "html",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -24,11 +24,10 @@ from toolspan.export.records import (
     SessionRecord,
 )
 from toolspan.formats.registry import all_formats
+from toolspan.redaction.redactor import R
 from toolspan.types import inputs
 from toolspan.types.span import HookOutcome
 from toolspan.types.tool_kinds import ToolKind, tools_of_kinds
-
-R = TypeVar("R", bound=ExportRecord)
 
 _KNOWN_TOOLS = tools_of_kinds(*get_args(ToolKind))
 _VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,3}")
@@ -95,6 +94,8 @@ class Anonymizer:
                 )
             case CallRecord():
                 anonymized = self._anonymize_call(record)
+            case _:
+                raise TypeError(f"{type(record).__name__} is not a record of an export")
         return cast(R, anonymized)
 
     def _anonymize_call(self, record: CallRecord) -> CallRecord:

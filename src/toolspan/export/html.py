@@ -19,10 +19,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from toolspan.export.json import encode_json, escape_control_chars, format_json, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, SessionRecord
-from toolspan.export.redactor import Redactor, format_counts
 from toolspan.export.session_export import ExportRow, LaneAllocator, SessionExport
 from toolspan.formats.registry import relative_to_folder
 from toolspan.reading.transcript import Transcript
+from toolspan.redaction.redactor import Redactor, format_counts
 from toolspan.types.error_kinds import ADVICE
 from toolspan.types.state import STATE_MEANINGS
 

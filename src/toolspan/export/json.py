@@ -10,11 +10,11 @@ from msgspec import MsgspecError, Struct
 from msgspec import json as fast
 
 from toolspan.export.records import CallRecord, SessionRecord
-from toolspan.export.redact import SecretRedactor
-from toolspan.export.redactor import NameCollector, Redactor
 from toolspan.export.session_export import SessionExport
 from toolspan.formats import json_repair
 from toolspan.reading.parallel import read_ahead
+from toolspan.redaction.redact import SecretRedactor
+from toolspan.redaction.redactor import NameCollector, Redactor
 
 TOO_DEEP = "[nested too deeply]"
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from toolspan.analysis.timing import from_epoch_ms
 from toolspan.export.json import escape_control_chars, format_json, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, SessionRecord
-from toolspan.export.redactor import format_counts
 from toolspan.export.session_export import ExportRow, SessionExport
+from toolspan.redaction.redactor import format_counts
 from toolspan.types.error_kinds import ADVICE
 
 _BACKTICKS = re.compile(r"`+")

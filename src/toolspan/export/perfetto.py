@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from toolspan.export.json import encode_json, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord
-from toolspan.export.redactor import format_counts
 from toolspan.export.session_export import LaneAllocator, SessionExport
+from toolspan.redaction.redactor import format_counts
 
 _THREADS_PER_AGENT = 1_000
 _MAX_ARGUMENT_CHARS = 4_000

@@ -30,7 +30,6 @@ from toolspan.export.records import (
     SessionRecord,
     SliceRecord,
 )
-from toolspan.export.redactor import NoRedaction, Redactor
 from toolspan.formats.source import to_path
 from toolspan.reading.lineage import sum_tokens
 from toolspan.reading.rows import CallRow, make_call_row
@@ -43,6 +42,7 @@ from toolspan.reading.timeline import (
     starts_turn,
 )
 from toolspan.reading.transcript import Transcript, read_content
+from toolspan.redaction.redactor import NoRedaction, Redactor
 from toolspan.types.inputs import decode_json_or_text
 from toolspan.types.session import Message
 from toolspan.types.span import Event, Hook, Note, Notification, Permission, Progress, Span, to_epoch_ms

@@ -131,11 +131,6 @@ class SessionFacts(Protocol):
         """All tokens, counting each message once."""
         ...
 
-    @property
-    def raw_sum(self) -> Tokens:
-        """The sum over all records, including repeated ones."""
-        ...
-
     def build_info(self, stem: str) -> SessionInfo:
         """Return the collected facts; `stem` is the file name without suffixes."""
         ...

@@ -78,7 +78,7 @@ def format_of_path(path: PurePath | str) -> TranscriptFormat:
     return _parse_path(str(path))[1]
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=1 << 17)  # perf: each step of a question about many files needs the names again
 def _parse_path(path: str) -> tuple[FileName, TranscriptFormat]:
     folder, separator, name = path.rpartition(os.sep)
     folders = _split_folder(folder) if separator else []

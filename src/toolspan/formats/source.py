@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _SKIP_SIZE = 1 << 20
-_UNCHECKED_SIZE = 1 << 20
+_UNCHECKED_SIZE = 4 << 20
 """The decompressed bytes that any file may have, whatever its ratio."""
 _MAX_EXPANSION = 250
 """The highest ratio of decompressed to compressed bytes, after the first ones.

@@ -14,20 +14,13 @@ if TYPE_CHECKING:
     from toolspan.integrations.mcp_client.servers import McpServers, prompt_tool_approver
     from toolspan.integrations.opentelemetry import OtelSink
     from toolspan.integrations.pydantic_ai import ToolspanToolset
-    from toolspan.integrations.replay.plan import ReplayLimits, ReplayOutcome
-    from toolspan.integrations.replay.replay import Replay
-    from toolspan.integrations.replay.scratch import open_scratch
 
 
 __all__ = [
     "McpServers",
     "OtelSink",
-    "Replay",
-    "ReplayLimits",
-    "ReplayOutcome",
     "ToolspanNode",
     "ToolspanToolset",
-    "open_scratch",
     "prompt_tool_approver",
 ]
 
@@ -36,12 +29,8 @@ __getattr__ = lazy_exports(
     {
         "McpServers": "mcp_client.servers",
         "OtelSink": "opentelemetry",
-        "Replay": "replay.replay",
-        "ReplayLimits": "replay.plan",
-        "ReplayOutcome": "replay.plan",
         "ToolspanNode": "langgraph",
         "ToolspanToolset": "pydantic_ai",
-        "open_scratch": "replay.scratch",
         "prompt_tool_approver": "mcp_client.servers",
     },
 )

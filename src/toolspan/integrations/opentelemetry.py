@@ -16,6 +16,7 @@ from typing import Self
 
 import msgspec
 
+from toolspan.redaction.secrets import find_secrets
 from toolspan.types import telemetry_names as names
 from toolspan.types.events import (
     BatchFinished,
@@ -36,7 +37,6 @@ from toolspan.types.events import (
     WriteFailed,
 )
 from toolspan.types.ids import CallId
-from toolspan.types.secrets import find_secrets
 
 try:
     from opentelemetry import context, metrics, trace

@@ -85,13 +85,17 @@ def last_record_time(file: TranscriptFile) -> float:
     return 0.0
 
 
+_ALWAYS_OPENED = 2_000
+"""The number of files that are all opened to find the newest one, which takes a tenth of a second."""
+
+
 def recency(file: TranscriptFile) -> tuple[float, float]:
     """Return a sort key that puts the latest file last: by the time of the last record, then of the modification."""
     return last_record_time(file), file.modified
 
 
-def newest_first(files: Iterable[TranscriptFile]) -> Iterator[TranscriptFile]:
-    """Yield the files by `recency`, latest first, opening only those that may be the next one.
+def newest_first(files: Iterable[TranscriptFile], *, always_opened: int = _ALWAYS_OPENED) -> Iterator[TranscriptFile]:
+    """Yield the files by `recency`, latest first. Of more than `always_opened`, open only those that may be next.
 
     A record is not written later than its file was modified, give or take a day for clocks and time zones. So a file
     is opened only when no file found so far is later than its modification time. Copies and checkouts have later
@@ -100,7 +104,7 @@ def newest_first(files: Iterable[TranscriptFile]) -> Iterator[TranscriptFile]:
     """
     pending = sorted(files, key=lambda file: file.modified)
     opened: list[tuple[float, float, int, TranscriptFile]] = []  # a heap, whose first item is the latest file
-    is_reliable = True
+    is_reliable = len(pending) > always_opened
     while pending or opened:
         while pending and not (is_reliable and opened and -opened[0][0] > pending[-1].modified + _CLOCK_TOLERANCE):
             file = pending.pop()

@@ -175,11 +175,6 @@ class CallTable:
         return sum_tokens(file.message_tokens for file in self.files)
 
     @cached_property
-    def tokens_raw_sum(self) -> Tokens:
-        """The sum over all records, including repeated ones."""
-        return sum((file.tokens_raw_sum for file in self.files), Tokens())
-
-    @cached_property
     def sessions(self) -> list[SessionFiles[FileSummary]]:
         """The conversations, newest last. Subagents are part of their session."""
         return group_sessions([_without_inherited_calls(file) for file in self.files])

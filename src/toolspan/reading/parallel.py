@@ -500,7 +500,6 @@ class FileSummary(Struct, frozen=True, kw_only=True, gc=False):
     counts: LineCounts
     calls: list[CallRow]
     message_tokens: dict[str, Tokens]
-    tokens_raw_sum: Tokens
     findings: list[Finding]
     started: dict[str, str] = {}
     started_by: str | None = None
@@ -538,7 +537,6 @@ def summarize_transcript(transcript: Transcript, spans: Iterable[Span]) -> FileS
         counts=transcript.counts,
         calls=rows,
         message_tokens=transcript.message_tokens,
-        tokens_raw_sum=transcript.tokens_raw_sum,
         findings=transcript.findings,
         started=transcript.agent_starters,
         started_by=transcript.agent_origin.starter_call,
@@ -550,7 +548,7 @@ def unreadable_summary(path: Path | str, error: SourceError) -> FileSummary:
     """Return the summary of a file that cannot be read."""
     return FileSummary(
         file=str(path), info=SessionInfo(), counts=LineCounts(), calls=[], message_tokens={},
-        tokens_raw_sum=Tokens(), findings=[], problem=str(error),
+        findings=[], problem=str(error),
     )  # fmt: skip
 
 

@@ -283,11 +283,6 @@ class Transcript:
         return self.reader.session_info.requests
 
     @property
-    def tokens_raw_sum(self) -> Tokens:
-        """The sum over all records, including repeated ones. It explains differences from other tools' totals."""
-        return self.reader.session_info.raw_sum
-
-    @property
     def findings(self) -> list[Finding]:
         """Problems found while reading."""
         return self.reader.findings

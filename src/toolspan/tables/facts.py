@@ -27,7 +27,7 @@ from toolspan.reading.lineage import call_key
 from toolspan.reading.parallel import FileSummary, unreadable_summary
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.transcript import Transcript, read_known
-from toolspan.types.session import RequestUsage, SessionInfo, Tokens
+from toolspan.types.session import RequestUsage, SessionInfo
 from toolspan.types.span import LineCounts, Span
 
 _MAX_LOADED_BYTES = 1 << 25
@@ -98,7 +98,6 @@ class FileHead(Struct, frozen=True, kw_only=True):
     file: str
     info: SessionInfo
     counts: LineCounts
-    tokens_raw_sum: Tokens
     started: dict[str, str] = {}
     last_batch: str | None = None
     usage: UsageFacts = UsageFacts()
@@ -137,7 +136,6 @@ def read_facts(path: str, options: ReadOptions) -> FileFacts:
         file=transcript.file,
         info=transcript.info,
         counts=transcript.counts,
-        tokens_raw_sum=transcript.tokens_raw_sum,
         started=transcript.agent_starters,
         last_batch=next((row.batch for row in reversed(calls) if row.branch == "active"), None),
         usage=UsageFacts(
@@ -163,9 +161,7 @@ def read_facts(path: str, options: ReadOptions) -> FileFacts:
 def unreadable_facts(path: str, problem: str) -> FileFacts:
     """Return the facts of a file that cannot be read."""
     summary = unreadable_summary(path, SourceError(problem))
-    head = FileHead(
-        file=path, info=summary.info, counts=summary.counts, tokens_raw_sum=summary.tokens_raw_sum, problem=problem
-    )
+    head = FileHead(file=path, info=summary.info, counts=summary.counts, problem=problem)
     return FileFacts(head=head, summary=summary, requests={}, endings=[], agents=[], places={}, changes=[])
 
 
@@ -238,7 +234,6 @@ def make_summary(head: FileHead, calls: list[CallRow], requests: dict[str, Reque
         counts=head.counts,
         calls=calls,
         message_tokens={name: usage.tokens for name, usage in requests.items()},
-        tokens_raw_sum=head.tokens_raw_sum,
         findings=[],
         started=head.started,
         started_by=head.usage.starter_call,

@@ -1,6 +1,6 @@
 """`toolspan ui`: the web UI. `server.py` starts it, `api.py` lists the data it serves, `static/` is the front end.
 
-The API runs the commands of `toolspan.cli` with `--json`, so that the page and the commands show the same numbers.
+`questions.py` asks the archive, as the command line does, so that the page and the commands show the same numbers.
 `WebApprover` asks for permission in the page.
 """
 

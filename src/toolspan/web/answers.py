@@ -26,7 +26,8 @@ from toolspan.formats.source import is_remote, to_path
 from toolspan.reading.cache import compute_file_stamp
 from toolspan.reading.discovery import default_roots, iter_transcripts
 from toolspan.web.kept_workers import KeptWorkers
-from toolspan.web.worker import Answer, Question, WorkerRequest, ask_worker
+from toolspan.web.questions import Answer, Question
+from toolspan.web.worker import WorkerRequest, ask_worker
 
 _MAX_KEPT_BYTES = 32 << 20
 _LARGE_BYTES = 1 << 20
@@ -37,6 +38,8 @@ _REST = 2.0
 _MAX_REST_SECONDS = 15.0
 _MAX_PARALLEL = 2
 """The maximum number of commands that run at the same time. Each of them uses all cores."""
+_NEVER_REPEATED = frozenset({"timeline", "copies", "call_records"})
+"""Questions whose last answer is never asked for."""
 Version = tuple[int, int]
 """The number of changes to transcripts, and of status changes. An answer is valid as long as both are the same."""
 
@@ -118,7 +121,7 @@ class Answers:
         """Return the changes since a version of an answer, from a worker that keeps running for the next request."""
         key = (
             (self.file_changes, self._status_changes),
-            msgspec.structs.replace(question, arguments=(*question.arguments, f"--after={version}")),
+            msgspec.structs.replace(question, params=(*question.params, ("after", version))),
         )
         task = self._asked.get(key)
         if task is None:
@@ -140,9 +143,9 @@ class Answers:
         return None if kept is None else kept[1]
 
     async def run(self, question: Question, *, changes: bool = True) -> Answer:
-        """Run a command and return its answer, which is not cached.
+        """Ask a question and return its answer, which is not cached.
 
-        Unless `changes` is False, the command may change something, so all cached answers become invalid.
+        Unless `changes` is False, answering it may change something, so all cached answers become invalid.
         """
         try:
             return await self._ask_worker(((self.change, 0), question), keep=False)
@@ -153,7 +156,7 @@ class Answers:
     async def _forget_answers(self) -> None:
         self.change += 1
         self._counted_file_changes = self.file_changes
-        for question in [question for question in self._kept if question.command.startswith("web.")]:
+        for question in [question for question in self._kept if question.name in _NEVER_REPEATED]:
             del self._kept[question]  # `last_answer` is not used for these
         await self._notify()
 
@@ -163,9 +166,9 @@ class Answers:
             async with self._limit:
                 started = time.monotonic()
                 try:
-                    answer = await self.kept_workers.answer_command(question) or await self._ask_new_worker(question)
+                    answer = await self.kept_workers.answer_other(question) or await self._ask_new_worker(question)
                 except asyncio.IncompleteReadError:
-                    return Answer(error="the command ended without an answer", status=500)
+                    return Answer(error="the worker ended without an answer", status=500)
                 finally:
                     self._busy_seconds += time.monotonic() - started
             if keep and answer.status != 500:

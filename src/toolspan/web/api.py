@@ -1,22 +1,22 @@
-"""The JSON API: one route per question, answered by the command of the same name with `--json`.
+"""The JSON API: one route per question, answered like the command of the same name with `--json`.
 
-`docs/ui.md` lists the routes. A response is a JSON array of rows, or the object that the command prints. The query
-parameters are the options of the command. Each is checked against `_ROUTES`, and nothing else in a request is passed to
-a command. Ids contain no slash, and workers run in an empty folder, so that no name in a request can be a path. The
-header `X-Toolspan-Warnings` has the warnings of the command as a JSON array.
+`docs/ui.md` lists the routes. A response is a JSON array of rows, or one object. The query parameters are the options
+of the command. Each is checked against `_ROUTES`, and nothing else in a request reaches a question. Ids contain no
+slash, and workers run in an empty folder, so that no name in a request can be a path. The header
+`X-Toolspan-Warnings` has the warnings as a JSON array.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolspan.cli.select import is_folder
+from toolspan.archive.sources import is_folder
 from toolspan.errors import SourceError
 from toolspan.formats.source import to_path
 from toolspan.reading.discovery import default_roots
@@ -25,21 +25,21 @@ from toolspan.web.doctor import DoctorRoutes
 from toolspan.web.files import FileRoutes
 from toolspan.web.live import Live
 from toolspan.web.muted import muted_routes
-from toolspan.web.requests import ApiError, check_id, read_id, read_options, respond
-from toolspan.web.worker import Answer, Question
+from toolspan.web.questions import Answer, Question
+from toolspan.web.requests import ApiError, Params, check_id, read_id, read_params, respond
 
-_SESSION_FILTERS = ("project", "dialect", "since", "until")
-_CALL_FILTERS = ("tool", "state", "error", *_SESSION_FILTERS, "session", "agent")
+_SESSION_FILTERS = ("project", "client", "model", "client_version", "since", "until", "about")
+_CALL_FILTERS = ("tool", "kind", "state", "error", *_SESSION_FILTERS, "session", "agent")
 _REQUEST_FILTERS = (*_SESSION_FILTERS, "session", "agent")
 
 
 class _Route(msgspec.Struct, frozen=True):
-    """A command that the API runs on the served transcripts."""
+    """A question about the served transcripts."""
 
     options: tuple[str, ...]
-    """Query parameters that are passed on as options of the same name."""
+    """Query parameters that are passed on."""
     single: bool = False
-    """True if the command prints one object."""
+    """True if the answer is one object."""
 
 
 _ROUTES = {
@@ -58,7 +58,7 @@ _ROUTES = {
 def api_routes(answers: Answers) -> list[Route]:
     """Return the routes below `/api/`."""
     api = _Api(answers)
-    simple = [Route(f"/api/{name}", api.command_endpoint(name, route)) for name, route in _ROUTES.items()]
+    simple = [Route(f"/api/{name}", api.question_endpoint(name, route)) for name, route in _ROUTES.items()]
     return [
         *simple,
         Route("/api/search", api.search),
@@ -88,12 +88,12 @@ class _Api:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
 
-    def command_endpoint(self, name: str, route: _Route) -> Callable[[Request], Awaitable[Response]]:
+    def question_endpoint(self, name: str, route: _Route) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            arguments = read_options(request, route.options, besides=("fields",))
+            params = read_params(request, route.options, besides=("fields",))
             fields = tuple(filter(None, request.query_params.get("fields", "").split(",")))
             roots = self._answers.roots or (_user_folders() if name == "doctor" else ())
-            answer = await self._answers.ask(Question(name, tuple(arguments), roots, fields))
+            answer = await self._answers.ask(Question(name, tuple(params), roots, fields))
             return respond(answer, single=route.single)
 
         return endpoint
@@ -102,90 +102,85 @@ class _Api:
         words = request.query_params.get("q", "").split()
         if not words:
             return JSONResponse([])
-        options = ("in", "regex", "ignore-case", "case-sensitive", "limit", *_CALL_FILTERS)
-        arguments = read_options(request, options, besides=("q",))
-        words.sort(key=_may_be_path, reverse=True)  # the command takes only its last words as places to search
-        if len(words) > 1 and _may_be_path(words[-1]):
-            raise ApiError(400, "search for one path at a time, or add a word")
-        return respond(await self._answers.ask(Question("search", tuple(arguments), (*words, *self._answers.roots))))
+        options = ("in", "regex", "ignore_case", "case_sensitive", "limit", *_CALL_FILTERS)
+        params = read_params(request, options, besides=("q",))
+        question = Question("search", (("q", " ".join(words)), *params), self._answers.roots)
+        return respond(await self._answers.ask(question))
 
     async def session(self, request: Request) -> Response:
         session = read_id(request)
-        arguments = read_options(request, (), besides=("thinking",))
-        if request.query_params.get("thinking") == "1":
-            arguments.append("--thinking")
-        answer = await self._show(session, arguments)
+        answer = await self._show("session", session, read_params(request, ("thinking",)))
         return respond(answer, single=True)
 
     async def timeline(self, request: Request) -> Response:
         session = read_id(request)
-        arguments = read_options(request, ("message", "part", "file"), besides=("after",))
+        params = read_params(request, ("message", "part", "file"), besides=("after",))
         numbers = [request.query_params.get(name, "0") for name in ("message", "part")]
         if not all(re.fullmatch("[0-9]{1,9}", number) for number in numbers):
             raise ApiError(400, "message and part must be numbers")
         version = request.query_params.get("after")
-        if version is None and not arguments and self._is_live(session):
+        if version is None and not params and self._is_live(session):
             version = ""  # start a worker that keeps running, because the page will soon request changes
         if version is None:
-            return respond(await self._show(session, arguments, command="web.timeline"), single=True)
+            return respond(await self._show("timeline", session, params), single=True)
         if not re.fullmatch("[0-9a-f-]{0,40}", version):
             raise ApiError(400, "after must be the version of an earlier answer")
 
         async def ask_changes(question: Question) -> Answer:
             return await self._answers.ask_changes(question, version)
 
-        return respond(await self._show(session, (), command="web.timeline", ask=ask_changes), single=True)
+        return respond(await self._show("timeline", session, [], ask=ask_changes), single=True)
 
     async def copies(self, request: Request) -> Response:
-        arguments = (f"--session={read_id(request)}",)
-        return respond(await self._answers.ask(Question("web.copies", arguments, self._answers.roots)))
+        params = (("session", read_id(request)),)
+        return respond(await self._answers.ask(Question("copies", params, self._answers.roots)))
 
     def _is_live(self, session: str) -> bool:
-        answer = self._answers.last_answer(Question("sessions", ("--live",), self._answers.roots))
+        answer = self._answers.last_answer(Question("sessions", (("live", "1"),), self._answers.roots))
         rows = () if answer is None else answer.rows
         return any(msgspec.json.decode(row, type=_LiveSession).id == session for row in rows)
 
     async def _show(
         self,
+        name: str,
         session: str,
-        arguments: Sequence[str],
-        command: str = "show",
+        params: Params,
         ask: Callable[[Question], Awaitable[Answer]] | None = None,
     ) -> Answer:
-        """Run `show` for a session, in each of the served folders until one has it."""
+        """Ask a question about a session, in each of the served folders until one has it."""
         ask = ask or self._answers.ask
         answer = Answer(error=f"no session {session!r}", status=404)
         folders = [root for root in self._answers.roots if is_folder(root)]
         searches: list[tuple[str, ...]] = [(folder,) for folder in folders] if self._answers.roots else [()]
         for names in searches:
-            answer = await ask(Question(command, (*arguments, f"--session={session}"), names))
+            answer = await ask(Question(name, (*params, ("session", session)), names))
             if answer.status != 404:
                 return answer
         if len(folders) < len(self._answers.roots):
             row = await self._find_session(session)
-            return await ask(Question(command, tuple(arguments), (row["files"][0],)))
+            return await ask(Question(name, tuple(params), (row["files"][0],)))
         return answer
 
     async def call(self, request: Request) -> Response:
-        return await self._call(request, "show")
+        return await self._call(request, "call")
 
     async def call_records(self, request: Request) -> Response:
-        return await self._call(request, "web.call_records")
+        return await self._call(request, "call_records")
 
-    async def _call(self, request: Request, command: str) -> Response:
+    async def _call(self, request: Request, name: str) -> Response:
         call = read_id(request)
-        arguments = tuple(read_options(request, ("session",)))
+        params = tuple(read_params(request, ("session",)))
         roots = self._answers.roots
         if any(to_path(root).is_file() for root in roots):
-            arguments = ()
+            params = ()
         answer = Answer(error=f"no call {call!r}", status=404)
-        if arguments and (file := self._last_file(request.query_params["session"])):
+        if params and (file := self._last_file(request.query_params["session"])):
             # perf: with 5,000 sessions, finding the files takes longer than reading the call
-            answer = await self._answers.ask(Question(command, (), (call, file)))
+            answer = await self._answers.ask(Question(name, (), (call, file)))
             if answer.status == 200:
                 return respond(answer, single=True)
-        for names in [(root,) for root in roots] if arguments and roots else [roots]:  # `--session` is for one folder
-            answer = await self._answers.ask(Question(command, arguments, (call, *names)))
+        for names in [(root,) for root in roots] if params and roots else [roots]:  # `session` is for one folder
+            answer = await self._answers.ask(Question(name, params, (call, *names)))
             if answer.status != 404:
                 break
         return respond(answer, single=True)
@@ -199,7 +194,7 @@ class _Api:
         return (await self._find_session(session))["files"]
 
     async def compare(self, request: Request) -> Response:
-        arguments = read_options(request, _CALL_FILTERS, besides=("a", "b"))
+        params = read_params(request, _CALL_FILTERS, besides=("a", "b"))
         sessions = [check_id(request.query_params.get(side, "")) for side in ("a", "b")]
         roots = self._answers.roots
         folders = [root for root in roots if is_folder(root)]
@@ -207,7 +202,7 @@ class _Api:
             files = [(await self._find_session(session))["files"][0] for session in sessions]
             sessions = [file if file in roots else session for session, file in zip(sessions, files, strict=True)]
         names = (*sessions, *folders)
-        return respond(await self._answers.ask(Question("compare", tuple(arguments), names)), single=True)
+        return respond(await self._answers.ask(Question("compare", tuple(params), names)), single=True)
 
     async def _find_session(self, session: str) -> dict[str, list[str]]:
         """Return the files of a session.
@@ -249,7 +244,3 @@ class _SessionFiles(msgspec.Struct):
     id: str
     session_ids: list[str]
     files: list[str]
-
-
-def _may_be_path(word: str) -> bool:
-    return "/" in word or word.endswith((".jsonl", ".zst", ".gz"))

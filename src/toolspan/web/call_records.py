@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from toolspan.cli.permissions import explain_permission, explanation_rows
-from toolspan.cli.select import find_session_files, locate_files, transcripts_containing
+from toolspan.archive.reporter import Reporter
+from toolspan.archive.sources import find_session_files, locate_files, transcripts_containing
+from toolspan.archive.why import explain_permission, explanation_rows
 from toolspan.errors import NotFound, SourceError
-from toolspan.export.json import encode_json
 from toolspan.formats.source import source_for_path, to_path
 from toolspan.types.ids import SourceLocation
 from toolspan.types.span import Progress, Span
-from toolspan.web.worker import Question
 
 _MAX_RECORD_BYTES = 256 << 10
 _MAX_BLOCKS_BYTES = 16 << 20
 
 
-def answer(question: Question) -> list[bytes]:
-    """Return the explanation of the permission decision, the raw records, and the blocks if not all are text."""
-    options = dict(argument.removeprefix("--").split("=", 1) for argument in question.arguments)
-    span = _find_span(*question.names, session=options.get("session"))
+def read_call_records(names: Sequence[str], session: str | None, reporter: Reporter) -> dict[str, object]:
+    """Return the explanation of the permission decision, the raw records, and the blocks if not all are text.
+
+    The first of `names` is the call's id. Raises:
+        NotFound: there is no such call.
+    """
+    span = _find_span(*names, session=session, reporter=reporter)
     records = []
     for what, place in _places(span):
         data = source_for_path(place.file).read(place.offset, min(place.length, _MAX_RECORD_BYTES))
@@ -35,18 +37,18 @@ def answer(question: Question) -> list[bytes]:
         )
     explanation = explain_permission(span)
     why = {"allowed": explanation.allowed, "rows": explanation_rows(explanation)}
-    return [encode_json({"why": why, "records": records, "blocks": _read_blocks(span)})]
+    return {"why": why, "records": records, "blocks": _read_blocks(span)}
 
 
-def _find_span(call: str, *names: str, session: str | None) -> Span:
+def _find_span(call: str, *names: str, session: str | None, reporter: Reporter) -> Span:
     """Return the newest call whose id is `call`.
 
     Raises:
         NotFound: there is no such call.
     """
     root = to_path(names[0]) if names else None
-    files = find_session_files(session, root) if session else locate_files(names)[0]
-    transcripts = transcripts_containing(call, files, call=True)
+    files = find_session_files(session, root) if session else locate_files(names, reporter=reporter)[0]
+    transcripts = transcripts_containing(call, files, call=True, reporter=reporter)
     spans = [span for transcript in transcripts for span in transcript.spans if span.id == call]
     if not spans:
         raise NotFound(f"no call {call!r}")

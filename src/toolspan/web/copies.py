@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 
-from toolspan.cli.select import read_selection
+from toolspan.archive.archive import Archive
+from toolspan.archive.selection import read_calls
 from toolspan.errors import NotFound
 from toolspan.export.json import encode_json
 from toolspan.reading.lineage import sessions_named
-from toolspan.web.worker import Question
 
 
-def answer(question: Question) -> list[bytes]:
-    """Return a row for each session that counts calls of the session in the arguments."""
-    options = dict(argument.removeprefix("--").split("=", 1) for argument in question.arguments)
-    table = read_selection(question.names).call_table
-    session = next(iter(sessions_named(table.sessions, options["session"])), None)
+def find_copies(archive: Archive, session_id: str) -> list[bytes]:
+    """Return a row for each session that counts calls of this session.
+
+    Raises:
+        NotFound: there is no such session.
+    """
+    table = read_calls(archive.engine).call_table
+    session = next(iter(sessions_named(table.sessions, session_id)), None)
     if session is None:
-        raise NotFound(f"no session {options['session']!r}")
+        raise NotFound(f"no session {session_id!r}")
     groups = {table.lineages.group_of(file.file) for file in session.files}
     ids = {row.id for file in session.files for row in file.calls if row.state != "orphan_result"}
     owners = Counter(

@@ -12,8 +12,8 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from toolspan.web.answers import Answers
-from toolspan.web.requests import ApiError, read_body, read_id, read_options, respond
-from toolspan.web.worker import Question
+from toolspan.web.questions import Question
+from toolspan.web.requests import ApiError, read_body, read_id, read_params, respond
 
 _FORMATS = {
     "html": ("html", "text/html"),
@@ -58,34 +58,30 @@ class DoctorRoutes:
         """Write a repaired copy as `repair` does. With `dry_run`, only answer with the changes."""
         body = await read_body(request, _RepairRequest)
         files = await self._find_files(read_id(request))
-        arguments = ("--dry-run",) if body.dry_run else ()
-        answer = await self._answers.run(Question("repair", arguments, (files[0],)), changes=not body.dry_run)
+        params = (("dry_run", "1"),) if body.dry_run else ()
+        answer = await self._answers.run(Question("repair", params, (files[0],)), changes=not body.dry_run)
         return respond(answer, single=True)
 
     async def redaction(self, request: Request) -> Response:
         """Answer with every replacement that `export --redact` makes."""
         files = await self._find_files(read_id(request))
-        return respond(await self._answers.ask(Question("export", ("--redact", "--preview"), tuple(files))))
+        return respond(await self._answers.ask(Question("redaction", (), tuple(files))))
 
     async def export(self, request: Request) -> Response:
         """Answer with the file that `export`, or `show --html`, writes."""
         session = read_id(request)
-        read_options(request, (), besides=("format", "redact", "skeleton"))
+        params = read_params(request, ("redact", "skeleton"), besides=("format",))
         form = request.query_params.get("format", "html")
         if form not in _FORMATS:
             raise ApiError(400, f"unknown format {form!r}; use one of {', '.join(_FORMATS)}")
-        flags = [f"--{name}" for name in ("redact", "skeleton") if request.query_params.get(name) == "1"]
         files = await self._find_files(session)
         ending, media_type = _FORMATS[form]
         path = self._answers.scratch / f"export-{next(self._numbers)}"
-        if form == "html":
-            command, names, words = "show", files[:1], ("--html",)
-        else:
-            command, names, words = "export", files, (f"--format={form}",)
-        question = Question(command, (*flags, *words, f"--output={path}"), tuple(names), as_json=False)
+        names = files[:1] if form == "html" else files
+        question = Question("export", (*params, ("format", form), ("output", str(path))), tuple(names))
         answer = await self._answers.run(question, changes=False)
         if answer.error is not None:
             path.unlink(missing_ok=True)
             return respond(answer)
-        name = f"{session}{'-redacted' if flags else ''}.{ending}"
+        name = f"{session}{'-redacted' if params else ''}.{ending}"
         return FileResponse(path, media_type=media_type, filename=name, background=BackgroundTask(path.unlink))

@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from toolspan.web.answers import Answers
-from toolspan.web.requests import ApiError, check_id, read_body, read_options, respond
-from toolspan.web.worker import Question
+from toolspan.web.questions import Question
+from toolspan.web.requests import ApiError, check_id, read_body, read_params, respond
 
 
 class _Row(msgspec.Struct):
@@ -49,27 +49,28 @@ class FileRoutes:
 
     async def list_files(self, request: Request) -> Response:
         """Answer with the rows of `files`, for all files or those below a folder."""
-        arguments = read_options(request, (*self._filters, "sort", "limit"), besides=("fields", "path"))
+        params = read_params(request, (*self._filters, "sort", "limit"), besides=("fields", "path"))
         fields = tuple(filter(None, request.query_params.get("fields", "").split(",")))
         folder = request.query_params.get("path")
         if folder is not None:
             paths = await self._changed_paths()
             if not any(path == folder or path.startswith(folder.rstrip("/") + "/") for path in paths):
                 raise ApiError(404, f"no call changed a file below {folder}")
-            arguments.append(f"--path={folder}")
-        return respond(await self._answers.ask(Question("files", tuple(arguments), self._answers.roots, fields)))
+            params.append(("path", folder))
+        return respond(await self._answers.ask(Question("files", tuple(params), self._answers.roots, fields)))
 
     async def history(self, request: Request) -> Response:
         """Answer with the object of `files PATH --contents`."""
         path = await self._check_path(request.query_params.get("path", ""))
-        question = Question("files", (f"--path={path}", "--contents"), self._answers.roots)
+        question = Question("file_contents", (("path", path),), self._answers.roots)
         return respond(await self._answers.ask(question), single=True)
 
     async def difference(self, request: Request) -> Response:
         """Answer with the object of `files PATH --between FROM TO`."""
         path = await self._check_path(request.query_params.get("path", ""))
         ends = [_check_point(request.query_params.get(name, "")) for name in ("from", "to")]
-        question = Question("files", (f"--path={path}", "--between", *ends), self._answers.roots)
+        params = (("path", path), ("from", ends[0]), ("to", ends[1]))
+        question = Question("file_difference", params, self._answers.roots)
         return respond(await self._answers.ask(question), single=True)
 
     async def restore(self, request: Request) -> Response:
@@ -78,9 +79,9 @@ class FileRoutes:
         path = await self._check_path(body.path)
         if body.side not in ("before", "after"):
             raise ApiError(400, "side must be `before` or `after`")
-        arguments = [f"--{body.side}={check_id(body.call)}", "--dry-run" if body.dry_run else "--yes"]
-        arguments += ["--force"] if body.force else []
-        question = Question("restore", tuple(arguments), (path, *self._answers.roots))
+        params = [(body.side, check_id(body.call))]
+        params += [(name, "1") for name in ("dry_run", "force") if getattr(body, name)]
+        question = Question("restore", tuple(params), (path, *self._answers.roots))
         return respond(await self._answers.run(question, changes=not body.dry_run), single=True)
 
     async def _check_path(self, path: str) -> str:
@@ -90,7 +91,7 @@ class FileRoutes:
 
     async def _changed_paths(self) -> set[str]:
         # perf: the list of files asks the same question, so its answer is often cached
-        answer = await self._answers.ask(Question("files", ("--limit=0",), self._answers.roots))
+        answer = await self._answers.ask(Question("files", (("limit", "0"),), self._answers.roots))
         return {msgspec.json.decode(row, type=_Row).path for row in answer.rows}
 
 

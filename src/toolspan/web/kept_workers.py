@@ -17,10 +17,9 @@ from pathlib import Path
 
 import msgspec
 
+from toolspan.web.questions import Answer, Question
 from toolspan.web.worker import (
     FRAME_HEAD,
-    Answer,
-    Question,
     WorkerRequest,
     ask_worker,
     decode_answer,
@@ -56,7 +55,7 @@ class KeptWorkers:
                 worker.size = max(worker.size, sum(memoryview(row).nbytes for row in answer.rows))
         except (asyncio.IncompleteReadError, OSError):
             self._drop(question, worker)
-            return Answer(error="the command ended without an answer", status=500)
+            return Answer(error="the worker ended without an answer", status=500)
         if answer.error is not None:
             self._drop(question, worker)
         else:
@@ -79,35 +78,34 @@ class KeptWorkers:
         sizes = [worker.size for worker in self._workers.values()]
         return len(sizes) <= _MAX_WORKERS and sum(sizes) <= _MAX_BYTES
 
-    async def answer_command(self, command: Question) -> Answer | None:
-        """Return the answer to a command from a worker that has already read the files, or None if there is none.
+    async def answer_other(self, other: Question) -> Answer | None:
+        """Return the answer to another question from a worker that has already read the files, or None.
 
         perf: any other worker would read a growing session of 100 MB again, or keep it in memory a second time.
         """
-        if command.command == "usage":  # the page requests it together with the timeline, which is still being read
-            for _, worker in self._find_readers(command):
+        if other.name == "usage":  # the page requests it together with the timeline, which is still being read
+            for _, worker in self._find_readers(other):
                 async with worker.lock:
                     pass
-        entries = [entry for entry in self._find_readers(command) if entry[1].size]
+        entries = [entry for entry in self._find_readers(other) if entry[1].size]
         if not entries:
             return None
         worker = max((worker for _, worker in entries), key=lambda worker: worker.size)
         try:
-            return await ask_worker(worker.address, WorkerRequest(command))
+            return await ask_worker(worker.address, WorkerRequest(other))
         except (asyncio.IncompleteReadError, OSError):  # it has ended
             return None
 
-    def covers(self, command: Question) -> bool:
-        """Return whether a worker has files that a command reads in memory."""
-        return bool(self._find_readers(command))
+    def covers(self, other: Question) -> bool:
+        """Return whether a worker has files that a question reads in memory."""
+        return bool(self._find_readers(other))
 
-    def _find_readers(self, command: Question) -> list[tuple[Question, _Worker]]:
-        if (command.command, command.arguments) == ("sessions", ("--live",)):
+    def _find_readers(self, other: Question) -> list[tuple[Question, _Worker]]:
+        if (other.name, other.params) == ("sessions", (("live", "1"),)):
             return list(self._workers.items())
-        sessions = {argument for argument in command.arguments if argument.startswith("--session=")}
-        if command.command != "usage":
+        if other.name != "usage" or other.get("session") is None:
             return []
-        return [entry for entry in self._workers.items() if sessions.intersection(entry[0].arguments)]
+        return [entry for entry in self._workers.items() if entry[0].get("session") == other.get("session")]
 
     def holds(self, question: Question) -> bool:
         """Return whether a worker for this question is running."""

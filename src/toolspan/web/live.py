@@ -26,7 +26,7 @@ from toolspan.integrations.web_approver import AlwaysOffer, GrantScope, PageAnsw
 from toolspan.types.decision import RequestedFile
 from toolspan.types.visible_text import Fold, Pieces, TextRow, split_invisible, wrap_text
 from toolspan.web.answers import Answers, Position
-from toolspan.web.worker import Question
+from toolspan.web.questions import Question
 
 _MAX_BODY = 16 << 20
 _CARD_COLUMNS = 120
@@ -254,7 +254,7 @@ class Live:
             await stream.put("changed", msgspec.json.encode(sessions))
 
     async def _send_sessions(self, stream: _PageStream) -> None:
-        question = Question("sessions", ("--live",), self._answers.roots)
+        question = Question("sessions", (("live", "1"),), self._answers.roots)
         while True:
             version = self._answers.live_version
             answer = await self._answers.ask(question, live=True)

@@ -11,9 +11,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolspan.web.worker import Answer
+from toolspan.web.questions import FLAGS, Answer
 
-_FLAGS = frozenset({"live", "mcp", "context", "regex", "ignore-case", "case-sensitive", "every", "diff"})
 _ID = re.compile(r"[A-Za-z0-9#][A-Za-z0-9_.:-]{0,199}")
 _MAX_BODY = 1 << 20
 T = TypeVar("T")
@@ -27,20 +26,27 @@ class ApiError(Exception):
         self.status = status
 
 
-def read_options(request: Request, allowed: Sequence[str], besides: Sequence[str] = ()) -> list[str]:
-    """Return the query as options of a command, each as one word, so that a value cannot be another option."""
-    words = []
+Params = list[tuple[str, str]]
+
+
+def read_params(request: Request, allowed: Sequence[str], besides: Sequence[str] = ()) -> Params:
+    """Return the query as parameters of a question. Those in `besides` are left out.
+
+    Raises:
+        ApiError: the query has another parameter (400).
+    """
+    params = []
     for key, value in request.query_params.multi_items():
-        name = key.replace("_", "-")
+        name = "client" if key == "dialect" else key.replace("-", "_")
         if key in besides or key == "token":
             continue
         if name not in allowed:
             raise ApiError(400, f"unknown parameter {key!r}; use one of {', '.join((*besides, *allowed))}")
-        if name in _FLAGS:
-            words += [f"--{name}"] if value in ("1", "true", "") else []
+        if name in FLAGS:
+            params += [(name, "1")] if value in ("1", "true", "") else []
         elif value:
-            words.append(f"--{name}={value}")
-    return words
+            params.append((name, value))
+    return params
 
 
 def read_id(request: Request) -> str:

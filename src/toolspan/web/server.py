@@ -1,4 +1,4 @@
-"""`toolspan ui`: start the server, or find one that is already running, and open its page in a browser."""
+"""The server of `toolspan ui`: start it, or find one that is already running. Start at `serve`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import socket
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from importlib import resources
@@ -17,12 +16,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-import click
 import msgspec
 
-from toolspan.cli.output import print_json, warn
-from toolspan.errors import NotFound, ToolspanError
-from toolspan.formats.source import to_path
+from toolspan.errors import ToolspanError
 from toolspan.integrations.web_approver import RunningServer, running_servers, state_folder
 
 if TYPE_CHECKING:
@@ -122,12 +118,14 @@ async def _serve(options: UiOptions, listener: socket.socket, address: str, read
 def build_app(answers: Answers, own: Secrets) -> Starlette:
     """Return the application: the page, its static files and the API."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.requests import Request
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Mount, Route
 
+    from toolspan.archive.words import page_words
     from toolspan.web.answers import watching
     from toolspan.web.api import api_routes
     from toolspan.web.requests import ApiError, respond_to_error
@@ -150,7 +148,12 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
             data = (f"/api/session/{name}/timeline",)
         return HTMLResponse(
             template.render(
-                page_token=own.page_token, position=answers.position, static=static, modules=modules, data=data
+                page_token=own.page_token,
+                position=answers.position,
+                static=static,
+                modules=modules,
+                data=data,
+                words=Markup(msgspec.json.encode(page_words()).decode()),
             )
         )
 
@@ -222,54 +225,3 @@ def open_browser(url: str) -> bool:
     import webbrowser
 
     return webbrowser.open(url)
-
-
-@click.command("ui")
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: 8787, or the next free one]")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need the token.")
-@click.option("--no-open", is_flag=True, help="Do not open a browser.")
-@click.option("--demo", is_flag=True, help="Show a sample archive instead of your transcripts.")
-@click.option("--json", "as_json", is_flag=True, help='Print one line, {"url": …}, when the server is ready.')
-def command(
-    paths: tuple[str, ...], *, port: int | None, host: str, no_open: bool, demo: bool, as_json: bool
-) -> None:  # fmt: skip
-    """Open a web page with all sessions: their calls, failures, costs and files, and the running ones.
-
-    Without a PATH, it shows all of your transcripts. The server listens on this machine only and
-    runs until it is stopped with Ctrl-C. A second start with the same paths opens the page of the
-    running server.
-    """
-    if demo:
-        from toolspan.reading.sample import archive
-
-        paths = (*paths, str(archive()))
-    roots = tuple(str(_existing(path)) for path in paths)
-    options = UiOptions(roots=roots, host=host, port=port)
-    if (url := running_server(options)) is not None:
-        _announce(url, as_json=as_json)
-        if not no_open:
-            open_browser(url)
-        return
-
-    def ready(url: str, make_url: Callable[[], str]) -> None:
-        _announce(url, as_json=as_json)
-        if not no_open and not open_browser(make_url()):
-            warn("no browser found; open the address yourself")
-
-    serve(options, ready)
-
-
-def _announce(url: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"url": url})
-    else:
-        click.echo(f"toolspan ui: {url}\nStop it with Ctrl-C.")
-    sys.stdout.flush()
-
-
-def _existing(path: str) -> Path:
-    resolved = to_path(path).expanduser().absolute()
-    if not resolved.exists():
-        raise NotFound(f"{path}: no such file or folder")
-    return resolved

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from toolspan.analysis.live_sessions import running_evidence
 from toolspan.analysis.timing import HookTimings, read_all_hook_timings
-from toolspan.cli.output import warn
-from toolspan.cli.show import resolve_names, session_facts, session_paths
+from toolspan.archive.reporter import SILENT, Reporter
+from toolspan.archive.session import resolve_names, session_facts, session_paths
 from toolspan.errors import NotFound, SourceError
 from toolspan.export.json import encode_json, escape_control_chars
 from toolspan.formats.claude.paths import hook_log_path
@@ -36,25 +36,24 @@ from toolspan.reading.transcript import Continuation, read
 from toolspan.types.session import SessionInfo
 from toolspan.types.state import OPEN_STATES, STATE_MEANINGS
 from toolspan.web.timeline_rows import TimelineRows
-from toolspan.web.worker import Question
 
 _MIN_CACHED_BYTES = 1 << 20
 
 
-def answer(question: Question) -> list[bytes]:
-    """Return the timeline of the session in the arguments. With `message=LINE`, return a whole message instead."""
-    options = dict(argument.removeprefix("--").split("=", 1) for argument in question.arguments)
-    files = _find_files(question.names, options.get("session"))
-    if "message" in options:
-        place = (int(options["message"]), int(options.get("part", "0")))
-        return [encode_json({"text": _read_message(files, options.get("file"), place)})]
+def read_timeline(names: Sequence[str], params: Mapping[str, str], reporter: Reporter) -> list[bytes]:
+    """Return the timeline of the session in the parameters. With `message=LINE`, return a whole message instead."""
+    session = params.get("session")
+    files = _find_files(names, session)
+    if "message" in params:
+        place = (int(params["message"]), int(params.get("part", "0")))
+        return [encode_json({"text": _read_message(files, params.get("file"), place)})]
     folder = default_folder()
     if folder is None or sum(file.size for file in files) < _MIN_CACHED_BYTES:
-        return [SessionTimeline(question.names, options.get("session"), files).encode_changes("")]
+        return [SessionTimeline(names, session, files, reporter).encode_changes("")]
     uncached: list[bytes] = []
 
     def compute() -> bytes | None:
-        timeline = SessionTimeline(question.names, options.get("session"), files)
+        timeline = SessionTimeline(names, session, files, reporter)
         data = timeline.encode_changes("")
         uncached.append(data)
         return None if timeline.is_running else data
@@ -62,12 +61,6 @@ def answer(question: Question) -> list[bytes]:
     # perf: a session with 50,000 calls takes 0.1 s from the cache instead of 8 s
     cached = cached_answer([file.path for file in files], "web.timeline", bytes, compute, Cache(folder))
     return [uncached[0] if cached is None else cached]
-
-
-def keep_answering(question: Question) -> SessionTimeline:
-    """Return a timeline for a worker that keeps running and answers requests for changes."""
-    options = dict(argument.removeprefix("--").split("=", 1) for argument in question.arguments)
-    return SessionTimeline(question.names, options.get("session"))
 
 
 def _find_files(names: Sequence[str], session: str | None) -> list[TranscriptFile]:
@@ -101,9 +94,14 @@ class SessionTimeline:
     """The timeline of a session whose files may grow. Only new bytes are read."""
 
     def __init__(
-        self, names: Sequence[str], session: str | None, files: Sequence[TranscriptFile] | None = None
+        self,
+        names: Sequence[str],
+        session: str | None,
+        files: Sequence[TranscriptFile] | None = None,
+        reporter: Reporter = SILENT,
     ) -> None:
         """Create a timeline that has read nothing yet. `files` are the files of the session, if they are known."""
+        self.reporter = reporter
         self._names = names
         self._session = session
         self._start_over(files)
@@ -179,7 +177,7 @@ class SessionTimeline:
                     return False
                 if path == self._paths[0]:
                     raise
-                warn(error)
+                self.reporter.warn(error)
                 self._unreadable.add(path)
                 continue
             growths.append(growth)

@@ -1,56 +1,41 @@
-"""Run commands for the API in child processes that exit after their answer.
+"""Answer the questions of the API in child processes that exit after their answer.
 
-`start_workers` forks a small process before the server has threads. This process imports the commands once and forks a
-child for each question, so that the memory of a command is released after its answer and the event loop never blocks.
+`start_workers` forks a small process before the server has threads. This process imports the archive once and forks a
+child for each question, so that the memory of a question is released after its answer and the event loop never blocks.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import io
 import os
 import signal
 import socket
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from toolspan.archive.reporter import Reporter
+from toolspan.web.questions import Answer, Question, answer_question, collect_answer
+
 if TYPE_CHECKING:
     from toolspan.reading.transcript import PartialRead
-    from toolspan.web.timeline import SessionTimeline
 
 _PRELOADED = (
-    *(f"cli.{name}" for name in ("sessions", "calls", "errors", "show", "stats", "usage", "time", "search", "files")),
-    "cli.overview", "cli.permissions", "cli.compare", "cli.doctor", "web.timeline", "web.call_records", "web.copies",
-    "analysis.search.find", "formats.claude.narrow",  # commands import these when they need them
+    *(f"archive.{name}" for name in ("sessions", "calls", "errors", "stats", "usage", "time", "search", "files",
+                                     "session", "overview", "why", "compare", "doctor", "flows", "context")),
+    "web.questions", "web.timeline", "web.call_records", "web.copies", "analysis.search.find", "formats.claude.narrow",
 )  # fmt: skip
 """perf: modules imported before forking. Without them, opening a session took twice as long."""
 _LENGTH = struct.Struct("!Q")
 _MAX_GROWING_BYTES = 128 << 20
 _GROWING_SECONDS = 60.0
 """The time without a question after which growing files are no longer kept in memory."""
-
-
-class Question(msgspec.Struct, frozen=True):
-    """A command and its arguments.
-
-    `overview` is `toolspan` without a command; `web.NAME` calls the function `answer` of a module in this folder.
-    """
-
-    command: str
-    arguments: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    """The transcripts to read: paths that the server serves, and ids that were checked."""
-    fields: tuple[str, ...] = ()
-    """The fields of each row to return; all if empty."""
-    as_json: bool = True
-    """False for a command that writes a file."""
 
 
 class WorkerRequest(msgspec.Struct, frozen=True):
@@ -64,72 +49,6 @@ class WorkerRequest(msgspec.Struct, frozen=True):
     If set, the worker keeps running. The server then sends versions over the connection, and the worker answers each
     with the changes since that version. The worker exits when the connection is closed.
     """
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """The rows that a command printed with `--json`, or the reason why it failed."""
-
-    rows: tuple[msgspec.Raw, ...] = ()
-    warnings: tuple[str, ...] = ()
-    error: str | None = None
-    status: int = 200
-    """HTTP status: 400 for a wrong option, 404 for a name that does not exist."""
-
-
-def run_command(question: Question) -> Answer:
-    """Run a command in this process and return its output with `--json`."""
-    import click
-
-    from toolspan.cli.app import app
-
-    def run() -> Sequence[bytes]:
-        if question.command == "overview":
-            from toolspan.cli.overview import print_overview
-
-            print_overview(question.names, as_json=True)
-        elif question.command.startswith("web."):  # a question that no command answers
-            answered: Sequence[bytes] = import_module(f"toolspan.{question.command}").answer(question)
-            return answered
-        else:
-            command = app.get_command(click.Context(app), question.command)
-            assert command is not None
-            words = [*(["--json"] if question.as_json else []), *question.arguments, "--", *question.names]
-            command.main(words, prog_name=f"toolspan {question.command}", standalone_mode=False)
-        return ()
-
-    printed = io.StringIO()
-    with contextlib.redirect_stderr(printed if not question.as_json else sys.stderr):
-        answer = _collect_answer(run)
-    rows: Sequence[bytes] = [bytes(row) for row in answer.rows]
-    if question.fields:
-        rows = [_select_fields(row, question.fields) for row in rows]
-    warnings = (*answer.warnings, *filter(None, printed.getvalue().splitlines()))
-    return Answer(tuple(map(msgspec.Raw, rows)), warnings, answer.error, answer.status)
-
-
-def _collect_answer(run: Callable[[], Sequence[bytes]]) -> Answer:
-    """Call `run` and return its rows, or its error."""
-    import click
-
-    from toolspan.cli.output import collect_json
-    from toolspan.errors import NotFound, ToolspanError
-
-    rows: list[bytes] = []
-    warnings: list[str] = []
-    error, status = None, 200
-    with collect_json(rows, warnings):
-        try:
-            rows += run()
-        except NotFound as problem:
-            error, status = str(problem), 404
-        except (ToolspanError, click.ClickException) as problem:
-            error, status = problem.format_message() if isinstance(problem, click.ClickException) else str(problem), 400
-    return Answer(tuple(map(msgspec.Raw, rows)), tuple(warnings), error, status)
-
-
-def _select_fields(row: bytes, fields: Sequence[str]) -> bytes:
-    values = msgspec.json.decode(row, type=dict[str, msgspec.Raw])
-    return msgspec.json.encode({name: values[name] for name in fields if name in values})
 
 
 def start_workers(address: str, folder: str) -> int:
@@ -245,7 +164,7 @@ def _answer(connection: socket.socket, request: WorkerRequest) -> None:
             if request.stays_at is not None:
                 _answer_versions(connection, request.question, request.stays_at)
                 return
-            answer = run_command(request.question)
+            answer = answer_question(request.question)
         except _ConnectionClosedError:
             raise
         except Exception as error:  # noqa: BLE001 - a fault of a command must reach the page
@@ -264,13 +183,14 @@ def _answer_versions(connection: socket.socket, question: Question, address: str
     import select
 
     from toolspan.reading.transcript import partial_reads
+    from toolspan.web.timeline import SessionTimeline
 
     timeline: SessionTimeline | None = None
 
-    def run() -> Sequence[bytes]:
+    def read_changes(reporter: Reporter) -> Sequence[bytes]:
         nonlocal timeline
-        timeline = timeline or import_module(f"toolspan.{question.command}").keep_answering(question)
-        assert timeline is not None
+        timeline = timeline or SessionTimeline(question.names, question.get("session"))
+        timeline.reporter = reporter
         return [timeline.encode_changes(version)]
 
     signal.signal(signal.SIGCHLD, _reap_children)
@@ -288,7 +208,7 @@ def _answer_versions(connection: socket.socket, question: Question, address: str
                 continue
             version = _receive_frame(connection).decode()
             is_first = timeline is None
-            _send(connection, _collect_answer(run))
+            _send(connection, collect_answer(question, read_changes))
             gc.freeze()  # perf: exclude the timeline from garbage collection
             if is_first:
                 _return_memory()

@@ -413,21 +413,6 @@ def _read_transcripts(
         advance(file.size)
 
 
-def change_row(archive: FileArchive, change: FileChange) -> dict[str, object]:
-    """Return a change as `toolspan files PATH --json` prints it, with the place of its result."""
-    return {
-        **{name: getattr(change, name) for name in ("path", "kind", "call", "tool", "at", "session", "agent")},
-        "file": change.place.file,
-        "line": change.place.line,
-        "added": change.added,
-        "removed": change.removed,
-        "complete": change.is_complete,
-        "moved_from": change.moved_from,
-        "moved_to": change.moved_to,
-        "diff": diff_of_change(archive, change),
-    }
-
-
 def diff_of_change(archive: FileArchive, change: FileChange) -> str:
     """Return a change as a diff, without line numbers if they are unknown."""
     patch_change: DiffKind = {"created": "create", "deleted": "delete"}.get(change.kind, "update")  # type: ignore[assignment]

@@ -23,6 +23,7 @@ import anyio
 import click
 import msgspec
 
+from toolspan.archive.words import plain_line
 from toolspan.cli.app import EXIT_OUTPUT_CLOSED
 from toolspan.cli.host.settings import (
     SETTING_SOURCES,
@@ -31,7 +32,7 @@ from toolspan.cli.host.settings import (
     load_host_settings,
     load_skill_hooks,
 )
-from toolspan.cli.output import combine_options, plain_line, warn
+from toolspan.cli.output import combine_options, warn
 from toolspan.cli.profile_type import ProfileType
 from toolspan.cli.prompt.approver import (
     GrantWriter,

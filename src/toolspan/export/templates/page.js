@@ -44,9 +44,9 @@
     if (ms < 60000) return `${(ms / 1000).toFixed(1)} s`;
     const seconds = Math.round(ms / 1000);
     if (seconds < 3600) return `${Math.floor(seconds / 60)}m ${two(seconds % 60)}s`;
-    const minutes = Math.round(seconds / 60);
-    if (minutes < 2880) return `${Math.floor(minutes / 60)}h ${two(minutes % 60)}m`;
-    return `${(minutes / 1440).toFixed(1)} days`;
+    const minutes = Math.floor(seconds / 60);
+    const hours = Math.floor(minutes / 60);
+    return hours < 48 ? `${hours}h ${two(minutes % 60)}m` : `${Math.floor(hours / 24)}d ${hours % 24}h`;
   };
   const clock = (ms) => (ms === null ? "" : new Date(ms).toISOString().slice(11, 19));
   const day = (ms) => new Date(ms).toISOString().slice(0, 10);

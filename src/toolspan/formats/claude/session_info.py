@@ -21,8 +21,6 @@ class TokenCounter:
         self._last_message: str | None = None
         self._last_usage: MessageUsage | None = None
         """The usage from the last line, which the next line often repeats."""
-        self._line_tokens: list[Tokens] = []
-        """The tokens of each line. Lines with the same counts share one object."""
         self._requests: dict[str, RequestUsage] = {}
         self._changed_messages: dict[str, None] | None = None
         """Messages whose counts changed since the last `changed_requests`; None until its first invocation."""
@@ -44,13 +42,11 @@ class TokenCounter:
             if message.id:
                 message.id = self._last_message  # share one object between all lines of a message
             if usage == self._last_usage:
-                self._line_tokens.append(self._line_tokens[-1])
                 return
         if self._changed_messages is not None:
             self._changed_messages[name] = None
         tokens = _usage_tokens(usage)
         self._last_message, self._last_usage = name, usage
-        self._line_tokens.append(tokens)
         cached = usage.cache_creation
         cached_1h = cached.ephemeral_1h_input_tokens or 0 if cached is not None else 0
         request = self._requests.get(name)
@@ -82,10 +78,6 @@ class TokenCounter:
         names = self._requests if self._changed_messages is None else self._changed_messages
         self._changed_messages = {}
         return {name: self._requests[name] for name in names}
-
-    @property
-    def raw_sum(self) -> Tokens:
-        return _sum_tokens(self._line_tokens)
 
     @property
     def tokens(self) -> Tokens:

@@ -172,8 +172,6 @@ class RolloutInfoCollector:
         self._segment = 0
         self.requests: dict[str, RequestUsage] = {}
         """Requests by step of the thread, so that the copy of a step in a fork has the same name."""
-        self.raw_sum = Tokens()
-        """The sum over all reports."""
         self._versions: dict[str, None] = {}
         self._models: dict[str, None] = {}
         self._cwd: str | None = None
@@ -242,7 +240,6 @@ class RolloutInfoCollector:
         if now.input_tokens + now.output_tokens < last.input_tokens + last.output_tokens:
             self._segment += 1
             last = Tokens()
-        self.raw_sum += now
         step = Tokens(**{name: getattr(now, name) - getattr(last, name) for name in Tokens.__struct_fields__})
         if step != Tokens():
             name = f"{self._thread.owner_id or ''}/{self._segment}/{now.input_tokens}/{now.output_tokens}"

@@ -257,7 +257,6 @@ class GeminiInfoCollector:
         self._prompt_ids: dict[str, None] = {}
         self._compaction_count = 0
         self.requests: dict[str, RequestUsage] = {}
-        self.raw_sum = Tokens()
         self.turn_id: str | None = None
         """The id of the last prompt."""
 
@@ -312,7 +311,6 @@ class GeminiInfoCollector:
                 cache_read_input_tokens=sane_count(counts.cached),
             )
             self.requests[message.id or ""] = RequestUsage(at=message.timestamp, model=message.model, tokens=tokens)
-            self.raw_sum += tokens
 
     def build_info(self, stem: str) -> SessionInfo:
         own_id = self._header.session_id

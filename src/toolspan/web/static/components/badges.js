@@ -2,20 +2,9 @@
 import { html } from "../lib.js";
 import { words } from "./format.js";
 
-export const STATES = {
-  succeeded: ["✓", "good"],
-  failed: ["✗", "bad"],
-  timed_out: ["◷", "bad"],
-  never_answered: ["?", "bad"],
-  orphan_result: ["⊘", "muted"],
-  denied: ["⊘", "warn"],
-  blocked_by_hook: ["⊘", "warn"],
-  cancelled: ["■", "muted"],
-  interrupted: ["■", "odd"],
-  requested: ["▸", "info"],
-  awaiting_permission: ["❯", "info"],
-  running: ["▸", "info"],
-};
+// The symbols, tones and names that the command line uses, too; archive/words.py has them.
+const WORDS = JSON.parse(document.getElementById("words").textContent);
+export const STATES = WORDS.states;
 
 export function StateBadge({ state, text = true }) {
   const [symbol, tone] = STATES[state] ?? ["?", "muted"];
@@ -26,8 +15,7 @@ export function StateBadge({ state, text = true }) {
 export const Badge = ({ tone = "muted", title, children }) =>
   html`<span class="badge tone-${tone}" title=${title}>${children}</span>`;
 
-const CLIENTS = { claude: "Claude Code", codex: "Codex", gemini: "Gemini CLI" };
-export const clientName = (dialect) => CLIENTS[dialect] ?? dialect;
+export const clientName = (dialect) => WORDS.clients[dialect] ?? dialect;
 
 const STATUS = { waiting: ["waiting for you", "warn"], running: ["running", "good"], idle: ["idle", "muted"], dead: ["broke off", "bad"] };
 export function LiveBadge({ status }) {

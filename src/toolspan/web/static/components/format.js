@@ -20,13 +20,12 @@ export const bytes = (value) => (value >= 1000 ? `${short(value)}B` : `${value} 
 
 export const cost = (usd) => (usd === null || usd === undefined ? "" : `$${costFormat.format(usd)}`);
 
-// Milliseconds as 320ms, 4.2s, 3m 05s, 2h 10m, 3d 4h
+// Milliseconds as 320 ms, 4.2 s, 3m 05s, 2h 10m, 3d 4h, as `format_duration` of archive/words.py writes them
 export function duration(ms) {
   if (ms === null || ms === undefined || Number.isNaN(ms)) return "";
-  if (ms < 1000) return `${Math.round(ms)}ms`;
-  if (ms < 9950) return `${(ms / 1000).toFixed(1)}s`;
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60000) return `${(ms / 1000).toFixed(1)} s`;
   const seconds = Math.round(ms / 1000);
-  if (seconds < 60) return `${seconds}s`;
   const minutes = Math.floor(seconds / 60);
   if (minutes < 60) return `${minutes}m ${String(seconds % 60).padStart(2, "0")}s`;
   const hours = Math.floor(minutes / 60);

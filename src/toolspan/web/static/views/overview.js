@@ -20,7 +20,7 @@ export default function Overview({ query, setQuery, setTitle }) {
   useEffect(() => setTitle(""), []);
   const days = query.days ?? "7";
   const activity = useApi("stats", { by: "hour" }, { live: true });
-  const hours = useMemo(() => activity.data?.hours.map((row) => ({ ...row, start: new Date(row.hour) })), [activity.data]);
+  const hours = useMemo(() => activity.data?.hours.filter((row) => row.hour !== "unknown").map((row) => ({ ...row, start: new Date(row.hour) })), [activity.data]);
   const period = useMemo(() => {
     if (!hours) return null;
     const last = hours.length ? new Date(hours.at(-1).start) : new Date();

@@ -26,7 +26,7 @@ from toolspan.diffs.codex_patch import UpdateFile, find_embedded_patches, parse_
 from toolspan.errors import SourceError
 from toolspan.formats.codex.results import CommandResult
 from toolspan.formats.registry import get_format
-from toolspan.integrations.replay.scratch import PathMapping
+from toolspan.replay.scratch import PathMapping
 from toolspan.runtime.profiles import VERSIONS, profile
 from toolspan.runtime.tool import Tool
 from toolspan.tools import coding_tools

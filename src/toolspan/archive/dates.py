@@ -1,58 +1,60 @@
-"""Parse dates and ages: `7d`, `yesterday`, `monday`, `last week`, `2026-03`, `2026-03-31`."""
+"""Parse dates and ages: `7d`, `yesterday`, `monday`, `last week`, `2026-03`, `2026-03-31`.
+
+Start at `parse_since` and `parse_until`, which turn the two ends of a period into points in time.
+"""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
 
-import click
+from toolspan.errors import InvalidFilter
 
 _AGE_PATTERN = re.compile(r"(\d+)\s*([smhdw])")
 _AGE_UNITS = {"s": "seconds", "h": "hours", "d": "days", "w": "weeks"}
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MONTH_PATTERN = re.compile(r"(\d{4})-(\d{2})")
 _DAY_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}")
-_NAMED_END_KEY = "toolspan.until_end"
 
 
-def parse_time(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
-    """Parse the value of `--since` or `--until`. Dates begin at local midnight."""
-    if text is None:
-        return None
+def parse_since(text: str) -> datetime:
+    """Return the point in time at which a period begins. Days, weeks and months begin at local midnight.
+
+    Raises:
+        InvalidFilter: the text is not a time.
+    """
     name = " ".join(text.casefold().split())
     try:
         time = _parse_age(name) or _parse_named_day(name) or _parse_date(text.strip())
     except OverflowError as error:
-        raise click.BadParameter(f"{text!r} is too long ago") from error
+        raise InvalidFilter(f"{text!r} is too long ago") from error
     if time is None:
-        raise click.BadParameter(
+        raise InvalidFilter(
             f"{text!r} is not a time; use an age (7d, 24h), a day (today, yesterday, monday, 2026-03-31), "
             "a month (2026-03), 'last week' or a timestamp"
         )
     return time
 
 
-def parse_until(ctx: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
-    """Parse the value of `--until`, and note where the day, week or month that it names ends."""
-    time = parse_time(ctx, parameter, text)
-    if time is not None and text is not None:
-        ctx.meta[_NAMED_END_KEY] = _end_of_named_period(time, " ".join(text.casefold().split()))
-    return time
-
-
-def resolve_until(since: datetime | None, until: datetime | None) -> datetime | None:
-    """Return the end of a period. If both ends name the same day, week or month, this is its end.
+def parse_until(text: str) -> datetime:
+    """Return the point in time before which a period ends. A day, week or month is included.
 
     Raises:
-        click.UsageError: the period is empty or reversed.
+        InvalidFilter: the text is not a time.
     """
-    if since is None or until is None or since < until:
-        return until
-    end: datetime | None = click.get_current_context().meta.get(_NAMED_END_KEY)
-    if since == until and end is not None:
-        return end
-    start, stop = (f"{time.astimezone():%Y-%m-%d %H:%M}" for time in (since, until))
-    raise click.UsageError(f"the period is empty: --until ({stop}) is not later than --since ({start})")
+    start = parse_since(text)
+    return _end_of_named_period(start, " ".join(text.casefold().split())) or start
+
+
+def check_period(since: datetime | None, until: datetime | None) -> None:
+    """Check that a period is not empty.
+
+    Raises:
+        InvalidFilter: it ends before it begins.
+    """
+    if since is not None and until is not None and until <= since:
+        start, stop = (f"{time.astimezone():%Y-%m-%d %H:%M}" for time in (since, until))
+        raise InvalidFilter(f"the period is empty: its end ({stop}) is not later than its beginning ({start})")
 
 
 def _end_of_named_period(start: datetime, name: str) -> datetime | None:
@@ -72,7 +74,7 @@ def _parse_age(name: str) -> datetime | None:
         return None
     if age[2] == "m":
         number = int(age[1])
-        raise click.BadParameter(
+        raise InvalidFilter(
             f"{name!r} could be minutes or months; write {number * 60}s for minutes or {number * 30}d for months"
         )
     return datetime.now(UTC) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from toolspan.types.secret_forms import join_hints
+from toolspan.redaction.secret_forms import join_hints
 
 _NON_NAME_CHARS = r"\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@"
 HOME_FOLDER = re.compile(

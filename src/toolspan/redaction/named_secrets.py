@@ -9,8 +9,8 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from toolspan.types.secret_forms import SecretMatch, join_hints
-from toolspan.types.secret_names import (
+from toolspan.redaction.secret_forms import SecretMatch, join_hints
+from toolspan.redaction.secret_names import (
     FOREIGN_KEYS,
     FOREIGN_NAMES,
     PASSWORD_WORD,
@@ -23,7 +23,7 @@ from toolspan.types.secret_names import (
     name_strength,
     plausible_secret,
 )
-from toolspan.types.secret_places import find_by_place, find_in_whole_lines
+from toolspan.redaction.secret_places import find_by_place, find_in_whole_lines
 
 _QUOTED = r"""\\*"(?P<double>(?:[^"\\\n]|\\[^"\n])*(?:\\"(?:[^"\\\n]|\\[^"\n])+)*)|\\*'(?P<single>[^'\n]*)|`(?P<tick>[^`\n]*)`"""  # noqa: E501
 _NESTED = r"""(?P<slashes>\\+)"(?P<nested>(?:[^"\\\n]|\\[^"\n])*)"""

@@ -15,9 +15,9 @@ import toolspan
 from tests.requirement import requirement
 from toolspan import Permissions
 from toolspan.errors import ToolspanError
-from toolspan.integrations.replay import Replay, ReplayLimits, ReplayOutcome, open_scratch
-from toolspan.integrations.replay.plan import normalize_result, short_diff
-from toolspan.integrations.replay.scratch import PathMapping
+from toolspan.replay import Replay, ReplayLimits, ReplayOutcome, open_scratch
+from toolspan.replay.plan import normalize_result, short_diff
+from toolspan.replay.scratch import PathMapping
 from toolspan.runtime.profiles import profile
 from toolspan.session import Session
 from toolspan.testing import TranscriptBuilder

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from toolspan.types.secret_forms import SecretMatch
+from toolspan.redaction.secret_forms import SecretMatch
 
 _MONTH = r"(?i:jan|feb|mar|mär|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez)[a-zä]{0,7}\.?"
 _NOT_A_NAME = re.compile(

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from toolspan.types.secret_forms import SecretMatch, plausible_matches
-from toolspan.types.secret_names import (
+from toolspan.redaction.secret_forms import SecretMatch, plausible_matches
+from toolspan.redaction.secret_names import (
     FOREIGN_PASSWORDS,
     NameStrength,
     has_mixed_characters,

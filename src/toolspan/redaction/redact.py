@@ -1,7 +1,7 @@
 """`--redact`: replace secrets and personal data with placeholders such as `[key-1]` or `[email-2]`.
 
 Equal values get equal placeholders throughout the export. Detection is best effort: docs/export.md lists what is
-recognized. Start at `SecretRedactor.redact_text`. `types/secrets.py` and `personal_data.py` find what to replace.
+recognized. Start at `SecretRedactor.redact_text`. `secrets.py` and `personal_data.py` find what to replace.
 """
 
 from __future__ import annotations
@@ -17,11 +17,26 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.export.personal_data import FIELD_HINTS, FORM_HINTS, PersonalHint, find_personal_data, personal_hints
-from toolspan.export.personal_fields import find_personal_value, has_personal_values
-from toolspan.export.records import CallRecord
-from toolspan.export.redactor import R
-from toolspan.export.user_names import (
+from toolspan.redaction.named_secrets import find_named_values, table_cells
+from toolspan.redaction.personal_data import FIELD_HINTS, FORM_HINTS, PersonalHint, find_personal_data, personal_hints
+from toolspan.redaction.personal_fields import find_personal_value, has_personal_values
+from toolspan.redaction.redactor import R
+from toolspan.redaction.secret_forms import SecretMatch, join_hints
+from toolspan.redaction.secret_names import NameStrength, looks_random, name_strength, plausible_secret
+from toolspan.redaction.secrets import (
+    MAX_LINE_CHARS,
+    KeyRule,
+    LineHints,
+    SecretHint,
+    find_in_line,
+    find_in_windows,
+    find_private_keys,
+    hints_in,
+    long_hints,
+    shift,
+    short_hints,
+)
+from toolspan.redaction.user_names import (
     GENERIC_USER_NAMES,
     HOME_FOLDER,
     HOME_HINT,
@@ -34,22 +49,6 @@ from toolspan.export.user_names import (
     is_home_folder,
     stands_alone,
     words_in,
-)
-from toolspan.types.named_secrets import find_named_values, table_cells
-from toolspan.types.secret_forms import SecretMatch, join_hints
-from toolspan.types.secret_names import NameStrength, looks_random, name_strength, plausible_secret
-from toolspan.types.secrets import (
-    MAX_LINE_CHARS,
-    KeyRule,
-    LineHints,
-    SecretHint,
-    find_in_line,
-    find_in_windows,
-    find_private_keys,
-    hints_in,
-    long_hints,
-    shift,
-    short_hints,
 )
 
 NOTICE = (
@@ -165,10 +164,11 @@ class SecretRedactor:
         before, first = self.counts.total(), len(self.replacements)
         changed = self._redact_fields(record)
         place = {"session": changed.get("session") or changed.get("id")}
-        if isinstance(record, CallRecord):
+        counts_replacements = "redacted" in record.__struct_fields__  # only records of calls do
+        if counts_replacements:
             place["call"] = changed["id"]
         self.replacements[first:] = [replace(item, **place) for item in self.replacements[first:]]
-        if isinstance(record, CallRecord):
+        if counts_replacements:
             changed["redacted"] = self.counts.total() - before
         return replace(record, **changed)
 

@@ -22,7 +22,8 @@ from toolspan.analysis.file_history.shell_writes import absolute_path
 from toolspan.diffs import PatchError
 from toolspan.diffs.codex_patch import AddFile, DeleteFile, UpdateFile, apply_update, parse_patch
 from toolspan.errors import NotFound, ToolError, ToolspanError
-from toolspan.integrations.replay.plan import (
+from toolspan.reading.transcript import Transcript
+from toolspan.replay.plan import (
     OUTSIDE_PROJECT,
     PATCH_TOOL,
     SHELL_TOOL,
@@ -38,8 +39,7 @@ from toolspan.integrations.replay.plan import (
     replayable_tools,
     result_differences,
 )
-from toolspan.integrations.replay.scratch import PathMapping, ScratchProject
-from toolspan.reading.transcript import Transcript
+from toolspan.replay.scratch import PathMapping, ScratchProject
 from toolspan.runtime.context import Workspace
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.process import ProcessSupervisor

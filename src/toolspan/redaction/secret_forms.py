@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from toolspan.types.secret_names import plausible_secret
+from toolspan.redaction.secret_names import plausible_secret
 
 
 class SecretMatch(NamedTuple):

@@ -6,9 +6,9 @@ but commands (`bash=True`) can.
 
 from __future__ import annotations
 
-from toolspan.integrations.replay.plan import ReplayDifference, ReplayLimits, ReplayOutcome
-from toolspan.integrations.replay.replay import Replay, ReplaySummary
-from toolspan.integrations.replay.scratch import ScratchProject, open_scratch
+from toolspan.replay.plan import ReplayDifference, ReplayLimits, ReplayOutcome
+from toolspan.replay.replay import Replay, ReplaySummary
+from toolspan.replay.scratch import ScratchProject, open_scratch
 
 __all__ = [
     "Replay",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
-from toolspan.export.records import ExportRecord
-from toolspan.export.user_names import find_user_names
+from msgspec import Struct
 
-R = TypeVar("R", bound=ExportRecord)
+from toolspan.redaction.user_names import find_user_names
+
+R = TypeVar("R", bound=Struct)
 
 
 class Redactor(Protocol):

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec import json as fast
 
-from toolspan.types.named_secrets import find_named, find_named_values
-from toolspan.types.secret_forms import (
+from toolspan.redaction.named_secrets import find_named, find_named_values
+from toolspan.redaction.secret_forms import (
     CLIENT_CALL,
     COMMANDS,
     KEY_FORM_HINT,
@@ -38,7 +38,7 @@ from toolspan.types.secret_forms import (
     join_hints,
     plausible_matches,
 )
-from toolspan.types.secret_names import (
+from toolspan.redaction.secret_names import (
     FOREIGN_NAMES,
     NameStrength,
     is_certain_secret,
@@ -81,7 +81,7 @@ class RuleSet(Struct, frozen=True):
 @cache
 def load_key_rules() -> RuleSet:
     """Return the rules of gitleaks that ship with this package."""
-    data = (resources.files("toolspan.types") / "secret_rules.json").read_bytes()
+    data = (resources.files("toolspan.redaction") / "secret_rules.json").read_bytes()
     return fast.decode(data, type=RuleSet)
 
 

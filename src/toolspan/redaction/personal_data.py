@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from toolspan.export.personal_fields import find_labelled, label_hints
-from toolspan.types.secret_forms import SecretMatch, join_hints
+from toolspan.redaction.personal_fields import find_labelled, label_hints
+from toolspan.redaction.secret_forms import SecretMatch, join_hints
 
 _START = r"(?<![0-9A-Za-z])"
 _END = r"(?![0-9A-Za-z])"

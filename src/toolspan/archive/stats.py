@@ -1,0 +1,170 @@
+"""Counts, durations and timeouts per tool, subagent type, period or MCP server: `Archive.stats`, `toolspan stats`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import tzinfo
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from toolspan.analysis.errors import is_unsuccessful
+from toolspan.analysis.stats import (
+    PERIODS,
+    UNKNOWN_PERIOD,
+    ServerStats,
+    ToolStats,
+    period_key,
+    server_stats,
+    tool_stats,
+)
+from toolspan.analysis.usage import MAIN_AGENT, UNKNOWN, USAGE_JOB, agent_types_by_id
+from toolspan.archive.answers import SortOrder
+from toolspan.archive.engine import Engine
+from toolspan.archive.filters import Filter, choose_name
+from toolspan.archive.selection import read_calls
+from toolspan.archive.usage import read_requests
+from toolspan.types.session import Tokens
+
+GROUPINGS = ("tool", "agent", *PERIODS)
+SORT_COLUMNS = ("tool", "calls", "failed", "p50", "p95", "max", "total", "timed_out", "errors")
+_DURATIONS = ("p50", "p50_ms", "p95", "p95_ms", "max", "max_ms", "total", "total_ms")
+SORT_ALIASES = {
+    **dict.fromkeys(("server", "agent", *PERIODS), "tool"),
+    "wrong": "failed",
+    "timeouts": "timed_out",
+    **{name: f"{name.removesuffix('_ms')}_ms" for name in _DURATIONS},
+}
+
+
+class CallStats(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Counts and durations of the calls in one group. Only the field of its grouping is set."""
+
+    tool: str | None = None
+    agent: str | None = None
+    """The type of subagent, or `main`."""
+    day: str | None = None
+    hour: str | None = None
+    calls: int
+    states: dict[str, int]
+    errors: int
+    """Number of calls that did not succeed, without searches that found nothing."""
+    timeouts: int
+    timeout_share: float
+    timed: int
+    """Number of calls whose duration is known."""
+    p50_ms: int | None
+    p95_ms: int | None
+    max_ms: int | None
+    total_ms: int
+    pace: str
+    """`immediate`, `fast`, `variable` or `slow`; empty if no duration is known."""
+
+    @property
+    def name(self) -> str:
+        """The value of the grouping."""
+        return next(name for name in (self.tool, self.agent, self.day, self.hour, "") if name is not None)
+
+
+class Stats(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Counts of all selected calls, and rows by group. Only the list of its grouping is set."""
+
+    files: int
+    sessions: int
+    lines: int
+    malformed: int
+    calls: int
+    orphan_results: int
+    states: dict[str, int]
+    errors: int
+    """Number of calls that did not succeed, without searches that found nothing."""
+    nothing_found: int
+    error_kinds: dict[str, int]
+    tokens: Tokens | None
+    """Tokens of the requests, as in `usage`; null if the filter selects calls by tool, kind, state or error."""
+    tools: tuple[CallStats, ...] | None = None
+    agents: tuple[CallStats, ...] | None = None
+    days: tuple[CallStats, ...] | None = None
+    hours: tuple[CallStats, ...] | None = None
+    groups: int
+    """Number of groups, including those that a limit left out."""
+    servers: tuple[ServerStats, ...]
+
+    @property
+    def rows(self) -> tuple[CallStats, ...]:
+        """The rows of the grouping."""
+        return self.tools or self.agents or self.days or self.hours or ()
+
+
+def count_calls(
+    engine: Engine,
+    call_filter: Filter,
+    *,
+    by: str = "tool",
+    sort: SortOrder | None = None,
+    limit: int | None = None,
+    zone: tzinfo | None = None,
+) -> Stats:
+    """Return counts and durations of calls. Days and hours are in `zone`, or local.
+
+    A limit keeps the latest periods, or the first rows of another order.
+    """
+    choose_name(by, GROUPINGS)
+    selection = read_calls(engine)
+    rows = selection.filter_calls(call_filter)
+    if by == "agent":
+        usage, _ = engine.without_warnings().read(USAGE_JOB)
+        types = agent_types_by_id(usage)
+        groups = tool_stats(rows, lambda row: types.get(row.agent, UNKNOWN) if row.agent else MAIN_AGENT)
+    elif by in PERIODS:
+        periods = tool_stats(rows, period_key(by, zone))
+        groups = sorted(periods, key=lambda stats: (stats.tool != UNKNOWN_PERIOD, stats.tool))
+    else:
+        groups = tool_stats(rows)
+    servers = server_stats(rows)
+    if sort is not None:
+        groups, servers = sort.sort(groups, _sort_value), sort.sort(servers, _sort_value)
+    visible = groups[-(limit or 0) :] if by in PERIODS and sort is None else groups[: limit or None]
+    sessions = selection.filter_sessions(call_filter, rows)
+    everything = call_filter == Filter()
+    files = selection.call_table.files if everything else [file for session in sessions for file in session.files]
+    tokens = None
+    if not (call_filter.tool or call_filter.kind or call_filter.state or call_filter.error):
+        requests, _ = read_requests(engine.without_warnings(), call_filter)
+        tokens = sum((request.tokens for request in requests), Tokens())
+    states: Counter[str] = Counter(row.state for row in rows)
+    return Stats(
+        files=len(files),
+        sessions=len(sessions),
+        lines=sum(file.counts.lines for file in files),
+        malformed=sum(file.counts.malformed for file in files),
+        calls=states.total() - states["orphan_result"],
+        orphan_results=states["orphan_result"],
+        states=dict(states),
+        errors=sum(is_unsuccessful(row) and row.state != "orphan_result" for row in rows),
+        nothing_found=sum(row.error_kind == "nothing_found" for row in rows),
+        error_kinds=dict(Counter(row.error_kind for row in rows if row.error_kind)),
+        tokens=tokens,
+        **{f"{by}s": tuple(_name_group(stats, by) for stats in visible)},
+        groups=len(groups),
+        servers=tuple(servers),
+    )
+
+
+def _name_group(stats: ToolStats, by: str) -> CallStats:
+    fields = asdict(stats)
+    return CallStats(**{by: fields.pop("tool")}, **fields)
+
+
+def _sort_value(stats: Any, column: str) -> object:
+    """Return the value that the table shows in a column, or the attribute with this name."""
+    match column:
+        case "tool":
+            return stats.tool if isinstance(stats, ToolStats) else stats.server
+        case "failed":
+            return stats.errors / stats.calls
+        case "timed_out":
+            return stats.timeout_share if isinstance(stats, ToolStats) else stats.timeouts
+        case _:
+            return getattr(stats, column, None)

@@ -1,0 +1,65 @@
+"""`toolspan ui`: start the server, or find one that is already running, and open its page in a browser."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from toolspan.cli.output import print_json, warn
+from toolspan.errors import NotFound
+from toolspan.formats.source import to_path
+from toolspan.web.server import UiOptions, open_browser, running_server, serve
+
+
+@click.command("ui")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: 8787, or the next free one]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need the token.")
+@click.option("--no-open", is_flag=True, help="Do not open a browser.")
+@click.option("--demo", is_flag=True, help="Show a sample archive instead of your transcripts.")
+@click.option("--json", "as_json", is_flag=True, help='Print one line, {"url": …}, when the server is ready.')
+def command(
+    paths: tuple[str, ...], *, port: int | None, host: str, no_open: bool, demo: bool, as_json: bool
+) -> None:  # fmt: skip
+    """Open a web page with all sessions: their calls, failures, costs and files, and the running ones.
+
+    Without a PATH, it shows all of your transcripts. The server listens on this machine only and
+    runs until it is stopped with Ctrl-C. A second start with the same paths opens the page of the
+    running server.
+    """
+    if demo:
+        from toolspan.reading.sample import archive
+
+        paths = (*paths, str(archive()))
+    roots = tuple(str(_existing(path)) for path in paths)
+    options = UiOptions(roots=roots, host=host, port=port)
+    if (url := running_server(options)) is not None:
+        _announce(url, as_json=as_json)
+        if not no_open:
+            open_browser(url)
+        return
+
+    def ready(url: str, make_url: Callable[[], str]) -> None:
+        _announce(url, as_json=as_json)
+        if not no_open and not open_browser(make_url()):
+            warn("no browser found; open the address yourself")
+
+    serve(options, ready)
+
+
+def _announce(url: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"url": url})
+    else:
+        click.echo(f"toolspan ui: {url}\nStop it with Ctrl-C.")
+    sys.stdout.flush()
+
+
+def _existing(path: str) -> Path:
+    resolved = to_path(path).expanduser().absolute()
+    if not resolved.exists():
+        raise NotFound(f"{path}: no such file or folder")
+    return resolved
