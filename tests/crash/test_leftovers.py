@@ -22,6 +22,7 @@ from toolspan.analysis.live_sessions import live_sessions, mark_running_calls
 from toolspan.formats.processes import process_start
 from toolspan.runtime.sandbox.bubblewrap import detect_bubblewrap
 from toolspan.runtime.sandbox.settings import Sandbox
+from toolspan.session.models.scripted import use
 from toolspan.session.recording import intent_path
 from toolspan.session.resume import load_history
 from toolspan.testing import check_history
@@ -72,9 +73,9 @@ def processes_in(folder: Path) -> list[psutil.Process]:
     return [process for process in psutil.process_iter(["cwd"]) if process.info["cwd"] == str(folder)]
 
 
-def recorded_results(folder: Path) -> dict[str, list[str]]:
+def recorded_results(folder: Path, path: Path | None = None) -> dict[str, list[str]]:
     texts: dict[str, list[str]] = {}
-    for line in transcript(folder).read_bytes().splitlines():
+    for line in (path or transcript(folder)).read_bytes().splitlines():
         content = json.loads(line).get("message", {}).get("content")
         for block in content if isinstance(content, list) else ():
             if block["type"] == "tool_result":
@@ -82,8 +83,8 @@ def recorded_results(folder: Path) -> dict[str, list[str]]:
     return texts
 
 
-def doctor(folder: Path) -> dict[str, Any]:
-    done = run_toolspan("doctor", "--json", str(transcript(folder)), cwd=folder)
+def doctor(folder: Path, path: Path | None = None) -> dict[str, Any]:
+    done = run_toolspan("doctor", "--json", str(path or transcript(folder)), cwd=folder)
     report: dict[str, Any] = json.loads(done.stdout)
     return report
 
@@ -176,22 +177,24 @@ def test_only_the_start_time_identifies_a_process_without_a_tag(is_same: bool, t
         assert (process.poll() is None) is not is_same
 
 
+async def resume_session(folder: Path, way: str) -> None:
+    if way == "exec":
+        resume_exec(folder, stdin=lines(("n", {"command": "echo next"})))
+        return
+    async with Session(cwd=folder, permissions=Permissions.allow_all(), transcript=transcript(folder)) as session:
+        if way == "prompt":
+            session.say("Where were we?")
+        elif way == "run":
+            await session.run(message(("n", {"command": "echo next"})))
+
+
 @requirement("crash.answers")
 @pytest.mark.anyio
 @pytest.mark.parametrize("way", ["nothing", "prompt", "run", "exec"])
 async def test_interrupted_calls_get_one_recorded_result_whatever_comes_next(way: str, tmp_path: Path) -> None:
     kill_exec(tmp_path, ("a", {"command": LONG}), ("c", {"command": "true"}))
 
-    if way == "exec":
-        resume_exec(tmp_path, stdin=lines(("n", {"command": "echo next"})))
-    else:
-        async with Session(
-            cwd=tmp_path, permissions=Permissions.allow_all(), transcript=transcript(tmp_path)
-        ) as session:
-            if way == "prompt":
-                session.say("Where were we?")
-            elif way == "run":
-                await session.run(message(("n", {"command": "echo next"})))
+    await resume_session(tmp_path, way)
     resume_exec(tmp_path)  # writes nothing twice
 
     texts = recorded_results(tmp_path)
@@ -212,4 +215,106 @@ def test_killed_session_is_dead_and_its_calls_do_not_run(tmp_path: Path) -> None
     assert (session.status, session.pid) == ("dead", None)
     assert session.evidence == ("calls have no result, and the process that recorded them has ended",)
     assert [span.state for span in recorded.spans] == ["never_answered"]
+    resume_exec(tmp_path)
+
+
+# Subagents
+
+
+def kill_run(folder: Path, command: str = "echo started > ready; (setsid sleep 1000 &); sleep 1000") -> Path:
+    """Kill a process whose subagent runs this command once `ready` has been written; return its transcript."""
+    os.mkfifo(folder / "ready")
+    agent = {"description": "Work", "prompt": "Work.", "run_in_background": False}
+    calls = [use("Bash", command=command), use("Bash", command="true")]
+    (folder / "script.json").write_text(json.dumps([[use("Agent", **agent)], calls]), encoding="utf-8")
+    program = [sys.executable, "-m", "toolspan", "run", *EXEC[1:], "--no-sandbox", "-p", "Go."]
+    options = ["--model", f"scripted:{folder / 'script.json'}", "--transcript", str(transcript(folder))]
+    with subprocess.Popen([*program, *options], cwd=folder, stdin=subprocess.DEVNULL) as child:
+        assert (folder / "ready").read_text(encoding="ascii") == "started\n"
+        child.kill()
+    [path] = (folder / NAME / "subagents").glob("agent-*.jsonl")
+    return path
+
+
+@requirement("crash.answers")
+@pytest.mark.anyio
+@pytest.mark.parametrize("way", ["nothing", "prompt", "run", "exec"])
+async def test_interrupted_calls_of_a_subagent_get_one_recorded_result_in_its_transcript(
+    way: str, tmp_path: Path
+) -> None:
+    path = kill_run(tmp_path)
+    before = path.read_bytes()
+    assert not doctor(tmp_path, path)["healthy"]
+
+    await resume_session(tmp_path, way)
+    after = path.read_bytes()
+    resume_exec(tmp_path)
+
+    assert path.read_bytes() == after  # nothing is written twice
+    assert after.startswith(before)
+    assert processes_in(tmp_path) == []
+    [agent_call] = [span for span in read(transcript(tmp_path)).spans if span.tool == "Agent"]
+    assert "it was started" in recorded_results(tmp_path)[agent_call.id][0]
+    assert len(recorded_results(tmp_path)[agent_call.id]) == 1
+    [long, never_started] = read(path).spans
+    texts = recorded_results(tmp_path, path)
+    assert {call: len(found) for call, found in texts.items()} == {long.id: 1, never_started.id: 1}
+    assert "was still running when the session was resumed, and was ended then" in texts[long.id][0]
+    assert "never started" in texts[never_started.id][0]
+    records = [json.loads(line) for line in after.splitlines()]
+    shared = ("isSidechain", "agentId", "sessionId", "cwd", "promptId", "version")
+    assert len({tuple(record.get(key) for key in shared) for record in records if record["type"] == "user"}) == 1
+    assert {record["parentUuid"] for record in records} <= {None, *(record["uuid"] for record in records)}
+    assert check_history(load_history(path)) == []
+    assert doctor(tmp_path)["healthy"]
+    assert doctor(tmp_path, path)["healthy"]
+
+
+@requirement("crash.answers")
+def test_transcript_of_a_subagent_that_another_process_writes_is_left_alone(tmp_path: Path) -> None:
+    path = kill_run(tmp_path)
+    before = path.read_bytes()
+    lock = "import fcntl, sys; fcntl.flock(file := open(sys.argv[1]), fcntl.LOCK_EX); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", lock, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as owner:
+        assert owner.stdout is not None
+        owner.stdout.readline()
+        resume_exec(tmp_path)
+        assert path.read_bytes() == before
+        owner.communicate(b"\n")
+
+    resume_exec(tmp_path)
+
+    assert sorted(map(len, recorded_results(tmp_path, path).values())) == [1, 1]
+
+
+@requirement("crash.leftovers")
+@pytest.mark.anyio
+async def test_resume_can_wait_for_the_command_of_a_subagent(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "gate")
+    path = kill_run(tmp_path, "echo started > ready; read line < gate; touch made")
+    session = Session(cwd=tmp_path, transcript=transcript(tmp_path), leftovers="wait")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(session.open)
+        await anyio.wait_all_tasks_blocked()
+        (tmp_path / "gate").write_text("go\n", encoding="ascii")
+    await session.close()
+
+    assert (tmp_path / "made").exists()
+    assert "its exit status and output are lost" in json.dumps(recorded_results(tmp_path, path))
+
+
+@requirement("live.killed")
+def test_killed_session_is_dead_and_nothing_runs_if_its_only_open_call_is_a_subagent(tmp_path: Path) -> None:
+    path = kill_run(tmp_path)
+
+    [session] = live_sessions([tmp_path])
+    recorded = [read(transcript(tmp_path)), read(path)]
+    mark_running_calls(recorded)
+
+    assert [call.tool for call in session.calls] == ["Agent"]
+    assert session.status == "dead"
+    assert {span.state for file in recorded for span in file.spans} == {"never_answered"}
     resume_exec(tmp_path)

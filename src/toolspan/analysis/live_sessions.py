@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from toolspan.errors import SourceError
 from toolspan.formats.base import RunningProcess
 from toolspan.formats.processes import is_running
-from toolspan.formats.registry import FORMAT_NAMES, all_formats, get_format
+from toolspan.formats.registry import FORMAT_NAMES, all_formats, get_format, parse_file_name
 from toolspan.formats.source import is_remote, to_path
 from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, last_record_time
 from toolspan.reading.parallel import FileSummary
@@ -150,7 +150,7 @@ def _unlisted_session(file: TranscriptFile, pid: int | None, now: float) -> Live
         if age >= RECENT_SECONDS or not _open_calls(transcript):
             return None
         call_ids = [call.id for call in _open_calls(transcript)]
-        if _find_ended_writer(transcript.file, transcript.dialect, call_ids):
+        if _find_ended_writer(transcript.file, transcript.info, call_ids):
             evidence = "calls have no result, and the process that recorded them has ended"
         elif abs(age) < _ACTIVE_SECONDS:
             status, evidence = "running", _describe_age(age)
@@ -202,7 +202,7 @@ def running_evidence(
     for entry, runs in _listed_processes(config):
         if entry.session_id == info.session_id:
             return f"process {entry.pid} is running" if runs else None
-    if _find_ended_writer(file, info.dialect, call_ids):
+    if _find_ended_writer(file, info, call_ids):
         return None
     age = _record_age(info, now)
     if abs(age) < _ACTIVE_SECONDS:
@@ -213,11 +213,17 @@ def running_evidence(
     return f"process {pid} has the file open" if pid is not None else None
 
 
-def _find_ended_writer(file: str, dialect: str, call_ids: Collection[str]) -> bool:
+def _find_ended_writer(file: str, info: SessionInfo, call_ids: Collection[str]) -> bool:
     """Return whether the process that recorded these open calls is known to have ended."""
-    if dialect not in FORMAT_NAMES or is_remote(to_path(file)):
+    path = to_path(file)
+    if info.dialect not in FORMAT_NAMES or is_remote(path):
         return False
-    return get_format(dialect).ended_writer(to_path(file), call_ids) is not None
+    name = parse_file_name(path)
+    if name.role == "agent":  # the side files of the main session cover its subagents
+        session_id = name.session_id or info.session_id
+        folder = next((parent for parent in path.parents if parent.name == session_id), path)
+        path = folder.with_name(f"{session_id}{path.suffix}")
+    return get_format(info.dialect).ended_writer(path, call_ids) is not None
 
 
 def _record_age(info: SessionInfo, now: float) -> float:

@@ -124,6 +124,16 @@ def build_history(transcript: Transcript, path: Path, *, until: str | None = Non
     return messages
 
 
+def answer_subagent_calls(recorder: Recorder, main_path: Path) -> None:
+    """Record a result for each unanswered call of a subagent. The main session's side files have the evidence.
+
+    A conversation that cannot be continued is left as it is.
+    """
+    with suppress(ToolspanError):
+        recorder.set_resume_answers(build_history(read(recorder.path), main_path))
+        recorder.write_resume_answers()
+
+
 def find_session_file(id_prefix: str, cwd: Path) -> Path:
     """Find a session by its id or an id prefix, first in `cwd` and then in all folders.
 

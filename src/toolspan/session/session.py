@@ -54,7 +54,13 @@ from toolspan.session.models.history import iter_call_ids
 from toolspan.session.recording import BackgroundNotice, Compaction, Fsync, Interruption, Recorder, RecorderConfig
 from toolspan.session.recording.entries import INTERRUPTED
 from toolspan.session.reply import Reply, StreamedReply, accept_reply, normalize_reply
-from toolspan.session.resume import DefaultLocation, find_session_file, latest_session_file, resolve_start
+from toolspan.session.resume import (
+    DefaultLocation,
+    answer_subagent_calls,
+    find_session_file,
+    latest_session_file,
+    resolve_start,
+)
 from toolspan.session.session_hooks import NotificationQueue, SessionHooks
 from toolspan.tools import coding_tools
 from toolspan.tools.files.atomic_replace import remove_stale_temporaries
@@ -270,12 +276,22 @@ class Session:
         return self
 
     async def _recover_calls(self, recorder: Recorder) -> None:
-        """End what a killed session has left running, and record a result for each of its unanswered calls."""
-        intent_log, unanswered = recorder.open_intent_log(), recorder.resume_answers
+        """End what a killed session has left running, and record a result for each unanswered call.
+
+        Those of its subagents are recorded in their own transcripts.
+        """
+        intent_log, subagents = recorder.open_intent_log(), recorder.resume_interrupted_subagents()
+        unanswered = frozenset(recorder.resume_answers).union(*(subagent.open_calls for subagent in subagents))
         notes: Mapping[str, str] = {}
-        if intent_log is not None:
-            notes = await end_leftovers(recorder.path, intent_log, unanswered, self._leftovers)
-        evidence = collect_evidence(recorder.path, notes.keys() & unanswered.keys())
+        try:
+            if intent_log is not None:
+                notes = await end_leftovers(recorder.path, intent_log, unanswered, self._leftovers)
+            for subagent in subagents:
+                answer_subagent_calls(subagent, recorder.path)
+        finally:
+            for subagent in subagents:
+                subagent.close()
+        evidence = collect_evidence(recorder.path, notes.keys() & recorder.resume_answers.keys())
         texts = {call_id: format_unanswered(found) for call_id, found in evidence.items()}
         replace_answers(self.conversation.messages, texts)
         recorder.set_resume_answers(self.conversation.messages)

@@ -10,6 +10,7 @@ to it. Write failures are reported to `on_failure` and never raised. Not thread-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import MAXYEAR, UTC, datetime
 from pathlib import Path
@@ -18,11 +19,13 @@ from typing import Self
 import msgspec
 from msgspec import Struct
 
-from toolspan.errors import InUse
+from toolspan.errors import InUse, SourceError
 from toolspan.formats.claude.evidence import intent_path
 from toolspan.formats.claude.paths import meta_path
+from toolspan.formats.claude.reader import find_agent_paths
 from toolspan.formats.claude.records import CALL_BLOCK_TYPES, Entry, decode_entry
 from toolspan.formats.jsonl import encode_json, make_folder, read_lines
+from toolspan.formats.registry import parse_file_name
 from toolspan.formats.source import FileSource
 from toolspan.runtime.context import RunnerContext
 from toolspan.runtime.pending_call import call_block
@@ -151,6 +154,21 @@ class Recorder:
         recorder._main_path = self._main_path
         recorder.write_metadata(metadata)
         return recorder
+
+    def resume_interrupted_subagents(self) -> list[Recorder]:
+        """Return recorders for the session's subagents whose transcripts contain unanswered calls.
+
+        A transcript that cannot be read, or that another session is writing to, is left alone.
+        """
+        recorders: list[Recorder] = []
+        for path in [] if self._sidechain else find_agent_paths(self.path):
+            with suppress(SourceError, InUse):
+                end = _read_transcript_end(path)
+                if end.open_calls:  # only then is the file opened for writing
+                    cwd = Path(end.cwd) if end.cwd else self.cwd
+                    config = replace(self._config, agent_id=parse_file_name(path).agent_id, cwd=cwd)
+                    recorders.append(Recorder.resume(path, config, self._on_failure))
+        return recorders
 
     def write_metadata(self, metadata: Mapping[str, object]) -> None:
         """Write a subagent's metadata file, if the client version uses one."""
@@ -553,6 +571,7 @@ class _TranscriptEnd:
     last_uuid: str | None = None
     latest_time: float = 0.0
     prompt_id: str | None = None
+    cwd: str | None = None
     turns: int = 0
     open_calls: dict[str, _OpenCall] = field(default_factory=dict)
     ends_with_calls: bool = False
@@ -563,6 +582,7 @@ class _TranscriptEnd:
         if entry.uuid is None:
             return
         self.last_uuid = entry.uuid
+        self.cwd = entry.cwd or self.cwd
         self.ends_with_calls = False
         timestamp = parse_timestamp(entry.timestamp)
         if timestamp is not None and timestamp < _LATEST_TIME:  # a later record could not be written after it

@@ -219,6 +219,10 @@ class Subagents:
     # Creating and finding
 
     async def _prepare_subagent(self, request: SubagentRequest, *, in_background: bool) -> Subagent:
+        intent_log = None if self._session.recorder is None else self._session.recorder.open_intent_log()
+        if intent_log is not None:  # the tool itself counts as read-only, so nothing else records this call there
+            intent_log.record_requested([request.call_id])
+            intent_log.begin(request.call_id, self._agent_profile.name)
         if request.resumes is not None:
             subagent = self._find_subagent(request.resumes)
             if subagent.finished is not None:
