@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 60
 JOBS ?= 3
 BENCH_SIZE ?= 300MB
 # The tests of the packages that coverage measures.
-COVERED ?= $(addprefix tests/,types formats reading runtime sandbox session/recording cli/test_show.py export/test_redact.py integrations/opentelemetry/test_content.py)
+COVERED ?= $(addprefix tests/,types formats reading runtime sandbox session/recording cli/test_show.py tools/test_request_preview.py integrations/opentelemetry/test_content.py)
 # Test material that is too large for this repository.
 SHARED ?= ../shared
 
