@@ -239,17 +239,10 @@ class FileHistory(Rows[ChangeRow]):
         """Records that contradict each other."""
 
 
-class FileContentAnswer(Struct, frozen=True, kw_only=True):
-    """The content of a file at one point, with its confidence."""
+class FileContentAnswer(FileAtCall, frozen=True, kw_only=True):
+    """The content of a file at one point, with its path and the records that contradict each other."""
 
     path: str
-    call: str
-    side: CallSide
-    confidence: Confidence
-    reasons: tuple[str, ...]
-    exists: bool | None
-    content: str | None
-    parts: tuple[FileExcerpt, ...]
     disagreements: tuple[Disagreement, ...]
 
 
