@@ -22,10 +22,10 @@ from itertools import count, product
 from pathlib import Path
 
 from toolspan.runtime.pending_call import LiveBodyStore
-from toolspan.runtime.permissions import Permissions, Rules, patterns
+from toolspan.runtime.permissions import Permissions, Rules, restrictions
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.profiles import profile
-from toolspan.shell import programs
+from toolspan.shell import plans, syntax
 from toolspan.shell.words import bash_parser
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call
@@ -46,7 +46,7 @@ RULES = {
 PERMISSIONS = {name: Permissions(rules, refusals=profile().refusals) for name, rules in RULES.items()}
 HERE = Path.cwd()
 _IDS = count()
-_CACHES = (programs.find_programs, patterns.expand_command_line, patterns._command_forms, patterns._strip_quotes)
+_CACHES = (syntax.parse_line, plans.plan, restrictions._command_forms)
 
 _SHORT = [
     "git status", "git diff {0}", "npm run {0}", "ls -la {0}", "cat src/{0}/main.py | head -20",
@@ -196,7 +196,7 @@ def main() -> None:
     options.add_argument("--enforce", action="store_true", help="exit 1 when a median is above 5")
     wishes = options.parse_args()
     lines = everyday() if wishes.archive is None else dict.fromkeys(archived(wishes.archive))
-    costs = measured((line for line in lines if len(line) <= programs.MAX_LINE_LENGTH), wishes.rounds)
+    costs = measured((line for line in lines if len(line) <= syntax.MAX_LINE_LENGTH), wishes.rounds)
     print("\n".join(table(costs)))
     medians = {
         f"{name}, {rules}": round(statistics.median(ratios(some, rules)), 2)

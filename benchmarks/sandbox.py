@@ -28,7 +28,7 @@ from toolspan.runtime.permissions.decide import PermissionRequest, decide
 from toolspan.runtime.process import ChildProcess, Command, ProcessPlatform, ProcessSupervisor, find_survivors
 from toolspan.runtime.sandbox.active import ActiveSandbox
 from toolspan.session import SingleCallRunner
-from toolspan.shell.programs import find_programs
+from toolspan.shell.syntax import parse_line
 from toolspan.types import Ask
 
 COST_TARGET_MS, CANCEL_TARGET_MS = 15.0, 300.0
@@ -181,7 +181,7 @@ async def count_questions(archive: Path) -> dict[str, float]:
 
 
 def _needs_network(command: str) -> bool:
-    for program in find_programs(command).programs:
+    for program in parse_line(command).programs:
         arguments = {word.text for word in program.words[1:]}
         if program.name in NETWORK_PROGRAMS or arguments & NETWORK_WORDS.get(program.name, set()):
             return True

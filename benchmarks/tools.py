@@ -80,7 +80,7 @@ class Bench:
     """A runner with the tools."""
 
     def __init__(self, folder: Path) -> None:
-        client = profile("2.1.325")
+        client = profile("2.1.327")
         makers = (glob_tool, grep_tool, read_tool, edit_tool, bash_tool)
         self.workspace = new_workspace(folder)
         self.runner = Runner([make(client) for make in makers], cwd=folder, profile=client, workspace=self.workspace)

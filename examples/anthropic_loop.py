@@ -1,6 +1,6 @@
 """An agent loop of your own with the `anthropic` SDK: you call the model, toolspan runs its calls.
 
-Needs `pip install toolspan[anthropic]` and ANTHROPIC_API_KEY. Run it in the folder to work on:
+Needs the extra `anthropic` and ANTHROPIC_API_KEY. Run it in the folder to work on:
 
     python anthropic_loop.py "Why does the build fail?"
 """

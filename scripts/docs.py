@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import json
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tool_texts import ModelText, sort_texts, texts_of_module, texts_of_tool
+from toolspan.archive.calls import TimedCall
 from toolspan.cli.app import COMMANDS, app
 from toolspan.formats.checks import FINDING_CODES
 from toolspan.formats.claude.reader import RESUME_BEHAVIOR
-from toolspan.reading import rows
+from toolspan.reading.rows import CallRow
+from toolspan.runtime.profiles import VERSIONS, profile
+from toolspan.runtime.tool import Tool
 from toolspan.tables import SCHEMA_VERSION, TABLES
-from toolspan.tables.schema import PARTITION_COLUMNS
+from toolspan.tables.schema import PARTITION_COLUMNS, STRUCT_TYPES, field_docstrings
+from toolspan.tools import TOOL_FACTORIES
 from toolspan.types.error_kinds import ADVICE
 from toolspan.types.state import OPEN_STATES, STATE_MEANINGS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 NOTE = "<!-- Written by scripts/docs.py; `make docs` checks it. -->\n"
+REFERENCE_MARK = "<!-- The rest is written by scripts/docs.py; `make docs` checks it. -->"
 
 
 def commands() -> str:
@@ -38,8 +42,13 @@ def commands() -> str:
         assert command is not None
         inner = click.Context(command, info_name=name, parent=ctx, terminal_width=90)
         parts.append(f"## {name}\n\n```text\n{command.get_help(inner)}\n```\n")
-    rows = [f"| `{name}` | {meaning} |" for name, meaning in fields().items()]
-    parts.append(f"## Fields of `calls --json`\n\n{_table('| field | meaning |', rows)}\n")
+    rows = [
+        f"| `{name}` | {meaning} |"
+        for name, meaning in (field_docstrings(CallRow) | field_docstrings(TimedCall)).items()
+    ]
+    parts.append(
+        f"## Fields of `calls --json`\n\nTimes are as the client wrote them.\n\n{_table('| field | meaning |', rows)}\n"
+    )
     return "\n".join(parts)
 
 
@@ -51,20 +60,8 @@ def _page(title: str, *parts: str) -> str:
     return "\n\n".join([f"# {title}", NOTE.rstrip(), *parts]) + "\n"
 
 
-def fields() -> dict[str, str]:
-    """Return the fields of a call row with their descriptions."""
-    module = ast.parse(inspect.getsource(rows))
-    (row,) = (node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "CallRow")
-    meanings = {}
-    for field, below in zip(row.body, [*row.body[1:], None], strict=True):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            described = isinstance(below, ast.Expr)
-            meanings[field.target.id] = ast.literal_eval(below.value) if described else ""
-    return meanings
-
-
-PACKAGES = ("", "types", "runtime", "tools", "session", "reading", "analysis", "archive", "redaction", "export",
-            "formats", "diffs", "shell", "tables", "replay", "integrations", "web", "testing")  # fmt: skip
+PACKAGES = ("", "types", "prices", "runtime", "tools", "session", "reading", "analysis", "archive", "redaction",
+            "export", "formats", "diffs", "shell", "tables", "replay", "integrations", "web", "testing")  # fmt: skip
 
 
 def reference() -> str:
@@ -85,112 +82,33 @@ def _first_line(value: object) -> str:
 
 
 def states() -> str:
-    """Return states and error kinds."""
+    """Return states, error kinds, finding codes and how clients react to findings."""
     rows = [
         f"| `{state}` | {'open' if state in OPEN_STATES else 'ended'} | {meaning} |"
         for state, meaning in STATE_MEANINGS.items()
     ]
     kinds = [f"| `{kind}` | {advice.cause} | {advice.solution} | {advice.retry} |" for kind, advice in ADVICE.items()]
-    return _page(
-        "States and error kinds",
-        "Every call is in exactly one state, and every state comes with its evidence.",
-        _table("| state | | meaning |", rows),
-        "## Error kinds",
-        _table("| kind | cause | solution | retry |", kinds),
-    )
-
-
-def findings() -> str:
-    """Return finding codes and how clients react to them."""
-    rows = [
-        f"| `{code}` | {meaning.severity} | {meaning.explanation} | {meaning.client} |"
+    codes = [
+        f"| `{code}` | {meaning.severity} | {meaning.explanation} | {meaning.acceptance} |"
         for code, meaning in FINDING_CODES.items()
     ]
     seen = [f"| `{code}` | {seen.now} | {seen.older or 'the same'} |" for code, seen in RESUME_BEHAVIOR.items()]
     return _page(
-        "Findings",
+        "States, error kinds and findings",
+        "## States",
+        "Every call is in exactly one state, and every state comes with its evidence.",
+        _table("| state | | meaning |", rows),
+        "## Error kinds",
+        _table("| kind | cause | solution | retry |", kinds),
+        "## Findings",
         "`toolspan doctor` reports these. The last column is the reaction of the client (2.1.325) on resume: it\n"
         "accepts the file, skips the line, loses part of the conversation, or refuses the file.",
-        _table("| code | severity | meaning | the client |", rows),
-        "## Observed reactions",
-        "Each defect was put into a recorded session, which the real client then resumed; `python -m tests.oracle\n"
-        "--defects` repeats this. [`toolspan repair`](doctor.md) makes a repaired copy for all of them.",
+        _table("| code | severity | meaning | the client |", codes),
+        "### How clients react",
+        "Each defect was put into a recorded session, which the real client then resumed.\n"
+        "[`toolspan repair`](doctor.md) makes a repaired copy for all of them.",
         _table("| code | 2.1.197 and 2.1.325 | 2.0.65 and 2.1.80 |", seen),
     )
-
-
-VERDICTS = {
-    "works": "Toolspan does it, as it is.",
-    "reader accepts": "Files that are so are read; toolspan itself does not write them so.",
-    "only under seed": "The newest clients do it otherwise, and so does toolspan without `--profile seed`.",
-    "differs": "Toolspan does something else on purpose; the row says what and why.",
-}
-
-
-def seeds() -> str:
-    """Return each statement of the founding documents with its verdict and proof."""
-    data = tomllib.loads((ROOT / "tests/seeds.toml").read_text(encoding="utf-8"))
-    rows: list[dict[str, Any]] = data["statement"]
-    parts = [
-        "# Every statement of the documents toolspan began with\n",
-        NOTE,
-        f"{data['intro'].strip()}\n",
-        _verdict_counts(data["document"], rows),
-        "\n".join(f"- **{name}**: {meaning}" for name, meaning in VERDICTS.items()) + "\n",
-    ]
-    for document in data["document"]:
-        own_rows = [row for row in rows if _document_of(row, data["document"]) == document["name"]]
-        parts += [
-            f"## {document['name']}: {document['title']}\n",
-            f"{document['about'].strip()}\n",
-            _table("| | it says | verdict | shown by | proved by |", map(_statement_row, own_rows)) + "\n",
-        ]
-    parts += [
-        "## Their words and ours\n",
-        f"{data['nouns'].strip()}\n",
-        f"```python\n{data['setup'].strip()}\n```\n",
-        _table("| in the documents | here | try |", map(_noun_row, data["noun"])) + "\n",
-    ]
-    return "\n".join(parts)
-
-
-def _noun_row(noun: dict[str, Any]) -> str:
-    theirs = ", ".join(f"`{name}`" for name in noun["theirs"])
-    return f"| {theirs} | {noun['ours']} | `{noun['line']}` |"
-
-
-def _document_of(row: dict[str, Any], documents: list[dict[str, Any]]) -> str:
-    """Return the document of a statement."""
-    prefix, _, number = row["id"].partition("-")
-    (name,) = (
-        document["name"]
-        for document in documents
-        if prefix == document["prefix"] and document["first"] <= int(number) <= document["last"]
-    )
-    return str(name)
-
-
-def _verdict_counts(documents: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
-    counted = Counter((_document_of(row, documents), row["verdict"]) for row in rows)
-    lines = []
-    for document in documents:
-        numbers = [counted[document["name"], verdict] for verdict in VERDICTS]
-        link = f"{document['name']}: {document['title']}".lower()
-        anchor = "".join(c for c in link if c.isalnum() or c in " -").replace(" ", "-")
-        lines.append(f"| [{document['name']}](#{anchor}) | {sum(numbers)} | {' | '.join(map(str, numbers))} |")
-    every = Counter(row["verdict"] for row in rows)
-    lines.append(f"| all | {len(rows)} | {' | '.join(str(every[v]) for v in VERDICTS)} |\n")
-    return _table(f"| document | statements | {' | '.join(VERDICTS)} |", lines)
-
-
-def _statement_row(row: dict[str, Any]) -> str:
-    verdict = row["verdict"] + (f": {row['why']}" if "why" in row else "")
-    proofs = []
-    for proof in row["proof"]:
-        file, _, name = proof.partition("::")
-        sentence = name.removeprefix("test_").replace("_", " ")
-        proofs.append(f"[{sentence}](../{file})")
-    return f"| {row['id']} | {_cell(row['says'])} | {_cell(verdict)} | `{row['show']}` | {', '.join(proofs)} |"
 
 
 def _cell(text: str) -> str:
@@ -201,7 +119,7 @@ def _cell(text: str) -> str:
 
 def compatibility() -> str:
     """Return the explored rates per tool and version, and the intended differences."""
-    folder = ROOT / "tests/explore"
+    folder = ROOT / "lab/explore"
     runs: list[dict[str, Any]] = json.loads((folder / "measured.json").read_text(encoding="utf-8"))
     versions = sorted({run["version"] for run in runs}, reverse=True)
     rates = [
@@ -220,7 +138,7 @@ def compatibility() -> str:
     ]
     purposes = tomllib.loads((folder / "on_purpose.toml").read_text(encoding="utf-8"))["difference"]
     reasons = [
-        f"| {_cell(item['tool'].replace(chr(92), ''))} | {', '.join(item['versions'])} | {_cell(item['reason'])} |"
+        f"| {_cell(item['tool'].replace(chr(92), ''))} | {', '.join(item['profiles'])} | {_cell(item['reason'])} |"
         for item in purposes
     ]
     return _page(
@@ -228,21 +146,22 @@ def compatibility() -> str:
         "This page shows how many calls `toolspan exec --profile VERSION` answers like that version of Claude\n"
         "Code: with the same `is_error`, text and structured result, and the same permission decision. The calls\n"
         "are generated from a seed and run by the real client and by toolspan in equal folders. Each run was\n"
-        "measured on a new seed: toolspan was not changed for it beforehand. The profiles 2.1.80, 2.1.197 and\n"
-        "`seed` follow recorded calls.",
+        "measured on a new seed: toolspan was not changed for it beforehand. There are three profiles: 2.1.327,\n"
+        "2.0.65 and `seed`, which follows recorded calls. For another version, the nearest profile is used: 2.1.325\n"
+        "was measured with the profile 2.1.327.",
         _table("| version | seed | calls | equal | different on purpose | both |", rates),
         "## By tool",
         "Equal calls out of all calls, excluding those that differ on purpose; `MCP` stands for the tools of a test"
         " server.",
         _table("| tool | " + " | ".join(versions) + " |", by_tool),
         "## Different on purpose",
-        "Intended differences and their reasons. None of them lets a call run that the client refuses.",
-        _table("| tool | versions | reason |", reasons),
+        "Intended differences and their reasons. Only the last one lets calls run that the client refuses.",
+        _table("| tool | profiles | reason |", reasons),
         "## Measure again",
         "For a new version of the client, with a seed that was not used before:",
-        '```sh\nmake compatibility ARGS="--version 2.1.325 --seed 1000 --cases 69"\n```',
-        "This installs the client, compares some 3,000 calls with the newest profile that is not newer, stores the\n"
-        "counts in `tests/explore/measured.json` and writes this page. The differences are in `.scratch/explore/`, by\n"
+        '```sh\nmake compatibility ARGS="--version 2.1.327 --seed 1000 --cases 69"\n```',
+        "This installs the client, compares some 3,000 calls with the nearest profile, stores the\n"
+        "counts in `lab/explore/measured.json` and writes this page. The differences are in `.scratch/explore/`, by\n"
         "cause. It needs root and the harness in `$SHARED/oracle`; the client reaches nothing but loopback.",
     )
 
@@ -252,23 +171,24 @@ def _share(count: list[int] | None) -> str:
 
 
 def tables() -> str:
-    """Return the columns of the tables."""
+    """Return the page about tables: its first part as it is, then the columns."""
+    head = (_read(DOCS / "tables.md") or "").partition(REFERENCE_MARK)[0]
     parts = []
     for name, columns in TABLES.items():
         rows = [f"| `{column.name}` | {column.type} | {column.meaning} |" for column in columns]
-        parts += [f"## {name}", TABLE_MEANINGS[name], _table("| column | type | meaning |", rows)]
+        parts += [f"### {name}", TABLE_MEANINGS[name], _table("| column | type | meaning |", rows)]
+    structs = [f"`{name}` of {', '.join(f'`{part.name}`' for part in parts)}" for name, parts in STRUCT_TYPES.items()]
     partitions = [f"| `{column.name}` | {column.type} | {column.meaning} |" for column in PARTITION_COLUMNS]
-    return _page(
-        "Tables",
-        "`toolspan tables SOURCE… -o OUT` writes transcripts as Parquet files, compressed with Zstandard.\n"
-        "[Query many sessions with SQL](scale.md) has example queries and benchmarks.",
+    schema = [
+        "## Schema",
         f"This is version {SCHEMA_VERSION} of the schema. The version is in `OUT/manifest.json` and, as\n"
         "`toolspan.schema_version`, in the metadata of each file. It changes when a column changes its name, type or\n"
         "meaning, and not when a column is added.",
         "- Each call and each request occurs once, even if forks and resumes copied it to other files.\n"
         "- Times are in UTC. Offsets count decompressed bytes.\n"
-        "- Inputs and results are omitted unless you add `--content`. `--redact` replaces secrets and personal\n"
-        "  data in every text; placeholders such as `[key-1]` are numbered per file.\n"
+        f"- Types of structs: {'; '.join(structs)}.\n"
+        "- Whole prompts, inputs and results are omitted unless you add `--content`. `--redact` replaces secrets and\n"
+        "  personal data in every text; placeholders such as `[key-1]` are numbered per file.\n"
         "- The dataset contains the transcripts in the sources of its last run. Rows of deleted files are removed.\n"
         "  If a folder cannot be listed, its rows are kept, and `findings` has a row with the reason. If a store does\n"
         "  not list a prefix, the run ends with an error and changes nothing.\n"
@@ -278,14 +198,16 @@ def tables() -> str:
         "```python\nimport toolspan\nfrom toolspan.tables import Dataset, write_tables\n\n"
         'report = write_tables([toolspan.sample.archive()], "tables")\nprint(report.rows)\n'
         'print(Dataset("tables").files("calls"))  # paths, for any Parquet reader\n```',
-        "The paths contain two more columns of every table, as `calls/dialect=claude/day=2026-11-02/part-….parquet`:",
+        "The paths contain two more columns of every table, as `calls/client=claude/day=2026-11-02/part-….parquet`:",
         _table("| column | type | meaning |", partitions),
         *parts,
-    )
+    ]
+    return "\n\n".join([f"{head}{REFERENCE_MARK}", *schema]) + "\n"
 
 
 TABLE_MEANINGS = {
-    "calls": "One row per call. `uri`, `offset` and `length` locate its body.",
+    "calls": "One row per call: the fields of `calls --json`, and facts that depend on other calls or files.\n"
+    "`file`, `request_bytes` and `result_bytes` locate its body.",
     "sessions": "One row per session, with its subagents.",
     "requests": "One row per request to a model. If several records or files repeat a request, the largest count of "
     "each field is used.",
@@ -294,12 +216,132 @@ TABLE_MEANINGS = {
     "files": "One row per source file.",
 }
 
+OTHER_TEXTS = {
+    "Calls that do not run": ("toolspan.runtime.outcome", "toolspan.runtime.authorization", "toolspan.runtime.pipeline",
+                              "toolspan.runtime.schema.issues", "toolspan.runtime.schema.check"),
+    "Long and invalid output": ("toolspan.runtime.output_limits",),
+    "Hooks": ("toolspan.runtime.hooks.protocol", "toolspan.runtime.hooks.merge", "toolspan.runtime.hooks.session_state",
+              "toolspan.session.session_hooks"),
+    "MCP servers": ("toolspan.integrations.mcp_client.tools", "toolspan.integrations.mcp_client.server",
+                    "toolspan.integrations.mcp_client.servers", "toolspan.integrations.mcp_client.connection"),
+    "Background tasks and subagents": ("toolspan.runtime.background", "toolspan.session.leftovers",
+                                       "toolspan.session.subagents.definitions",
+                                       "toolspan.session.subagents.subagents", "toolspan.session.subagents.worktree"),
+    "Sandbox": ("toolspan.runtime.sandbox.violations", "toolspan.runtime.sandbox.pinned",
+                "toolspan.runtime.sandbox.proxy"),
+}  # fmt: skip
+"""Modules outside of `toolspan.tools` with texts for models."""
+
+
+def tools() -> str:
+    """Return the page about tools: its first part as it is, then the texts that models read."""
+    head = (_read(DOCS / "tools.md") or "").partition(REFERENCE_MARK)[0]
+    texts_by_tool = {name: texts_of_tool(*place) for name, (_, place, _) in _all_tools().items()}
+    users: dict[ModelText, list[str]] = {}
+    for name, texts in texts_by_tool.items():
+        for text in texts:
+            users.setdefault(text, []).append(name)
+    shared = {text for text, names in users.items() if len(names) > 1}
+    parts = [
+        "## Reference: the texts that models read",
+        "Descriptions, parameters, results and errors of each built-in tool, and the texts of the runner. Placeholders"
+        " are in\nbraces, and texts that are put together from parts are listed by part."
+        " Texts of a client that programs match are\nthose of the newest profile.",
+    ]
+    for name, (tool, _, versions) in _all_tools().items():
+        parts += [f"### {name}", tool.description, _tool_facts(tool, versions), _parameters(tool)]
+        parts += _text_lists(texts_by_tool[name] - shared)
+    parts.append("### Several tools")
+    by_users: dict[str, set[ModelText]] = {}
+    for text in shared:
+        by_users.setdefault(", ".join(users[text]), set()).add(text)
+    for names, texts in sorted(by_users.items()):
+        parts += [f"**{names}**", *_text_lists(texts)]
+    for title, modules in OTHER_TEXTS.items():
+        found = sort_texts(set().union(*map(texts_of_module, modules)), by_error=False)
+        parts += [f"### {title}", "\n".join(dict.fromkeys(_quote(item.text) for item in found))]
+    return "\n\n".join([f"{head}{REFERENCE_MARK}", *filter(None, parts)]) + "\n"
+
+
+def _all_tools() -> dict[str, tuple[Tool, tuple[str, str], list[str]]]:
+    """Return each tool of the newest version that has it, its factory's module and name, and the versions."""
+    by_factory: dict[object, tuple[Tool, tuple[str, str], list[str]]] = {}
+    for factory in TOOL_FACTORIES:
+        for version in reversed(VERSIONS):
+            client = profile(version)
+            tool = factory(client)
+            offer = client.availability
+            if tool.name in offer.tools | offer.optional_tools | offer.interactive_tools:
+                entry = by_factory.setdefault(factory, (tool, (factory.__module__, factory.__name__), []))
+                entry[2].append(version)
+    return {entry[0].name: entry for entry in by_factory.values()}
+
+
+def _tool_facts(tool: Tool, versions: list[str]) -> str:
+    facts = [f"Kind: {tool.kind}"]
+    if tool.subject is not None:
+        facts.append(f"rules match `{tool.subject.field}` ({tool.subject.kind})")
+    facts.append("read-only" if tool.read_only else "read-only for some inputs" if tool.only_reads else "not read-only")
+    facts.append(
+        {True: "runs in parallel", False: "runs alone"}.get(tool.concurrent is True, "runs alone")
+        if isinstance(tool.concurrent, bool)
+        else "runs in parallel for some inputs"
+    )
+    missing = [] if profile().name in versions else [f"only in the profiles {', '.join(versions)}"]
+    return "; ".join([*facts, *missing]) + "."
+
+
+def _parameters(tool: Tool) -> str:
+    schema = tool.input_schema
+    properties, required = schema.get("properties"), schema.get("required", ())
+    if not isinstance(properties, dict) or not properties:
+        return "No parameters."
+    rows = []
+    for name, field in _nested_fields(properties):
+        is_required = isinstance(required, list) and name in required
+        kind = " or ".join(map(str, field["enum"])) if "enum" in field else str(field.get("type", "string"))
+        description = _cell(field.get("description", ""))
+        if "default" in field:
+            description += f" Default: `{json.dumps(field['default'])}`."
+        rows.append(f"| `{name}`{' (required)' if is_required else ''} | {kind} | {description} |")
+    return _table("| parameter | type | description |", rows)
+
+
+def _code_cell(text: str) -> str:
+    """Return a text for a table cell that may contain code."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _nested_fields(properties: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, dict[str, Any]]]:
+    """Yield the fields of a schema, and those of the objects in its lists."""
+    for name, field in properties.items():
+        yield f"{prefix}{name}", field
+        items = field.get("items")
+        if isinstance(items, dict) and "properties" in items:
+            yield from _nested_fields(items["properties"], f"{prefix}{name}[].")
+
+
+def _text_lists(texts: set[ModelText]) -> list[str]:
+    parts = []
+    for title, is_error in (("Results and notes:", False), ("Errors:", True)):
+        lines = [_quote(item.text) for item in sort_texts(texts) if item.is_error == is_error]
+        if lines:
+            parts.append(f"{title}\n\n" + "\n".join(dict.fromkeys(lines)))
+    return parts
+
+
+def _quote(text: str) -> str:
+    """Return a list item with a text on one line, so that nothing in it is markup."""
+    line = text.strip().replace("\n", "\\n")
+    fence = "``" if "`" in line else "`"
+    return f"- {fence}{' ' if fence == '``' else ''}{line}{' ' if fence == '``' else ''}{fence}"
+
+
 PAGES = {
+    "tools.md": tools,
     "compatibility.md": compatibility,
     "commands.md": commands,
     "states.md": states,
-    "findings.md": findings,
-    "seeds.md": seeds,
     "reference.md": reference,
     "tables.md": tables,
 }

@@ -1,4 +1,4 @@
-"""Write `src/toolspan/redaction/secret_rules.json` from the rules of gitleaks (MIT licence).
+"""Write `src/toolspan/redaction/gitleaks.json` from the rules of gitleaks (MIT licence).
 
     git clone https://github.com/gitleaks/gitleaks && git -C gitleaks checkout v8.30.1
     python scripts/secret_rules.py gitleaks v8.30.1
@@ -19,7 +19,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-TARGET = Path(__file__).parents[1] / "src/toolspan/redaction/secret_rules.json"
+TARGET = Path(__file__).parents[1] / "src/toolspan/redaction/gitleaks.json"
 OMITTED = frozenset(
     {
         "generic-api-key",
@@ -30,7 +30,7 @@ OMITTED = frozenset(
         "private-key",
     }
 )
-"""Rules that `redaction/secrets.py` replaces with its own, which know more about names, commands and placeholders."""
+"""Rules that `redaction/secret_rules.toml` replaces, which know more about names, commands and placeholders."""
 PREFIX = r"[\w.-]{0,50}?"
 TERMINATOR = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.fork_server import run_server
+from tests.optional import MISSING, MODULES
 
 # No deadlines, because machines may be busy. `ci` draws the same examples every time.
 settings.register_profile("default", deadline=None, max_examples=25)
@@ -25,6 +26,7 @@ settings.register_profile(
 settings.register_profile("mutants", deadline=None, derandomize=True, max_examples=50, phases=[Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+collect_ignore = [path for path, packages in MODULES.items() if {*packages} & {*MISSING}]
 SLOW_PARTS = ("tables", "sandbox/test_escapes.py", "web", "crash", "journeys", "reading", "runtime", "sandbox")
 """The parts that take longest. They run first, so that no process waits for another at the end. The escapes do not run
 beside other tests of the sandbox, which would hide their named pipes while they come and go.
@@ -43,7 +45,7 @@ os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and commands would use 
 
 def pytest_configure(config: pytest.Config) -> None:
     for marker in (
-        "requirement(id): the promise in requirements.toml that this test keeps",
+        "requirement(id): the behaviour in requirements.toml that this test shows",
         "slow: left out of `make test`, run by `make soak`",
     ):
         config.addinivalue_line("markers", marker)

@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,7 +106,8 @@ def serve(address: str) -> None:
     for name in COMMANDS:
         app.get_command(None, name)  # type: ignore[arg-type]
     for module in LAZILY_IMPORTED:
-        importlib.import_module(module)
+        if find_spec(module.partition(".")[0]):  # `make test` does not install all
+            importlib.import_module(module)
     is_read_only("true")  # reads the tables of programs
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as listener:

@@ -1,6 +1,6 @@
-"""The decorator that names the requirement a test proves.
+"""The decorator that names an observed behaviour, or an intended difference, that a test shows.
 
-`@requirement("queue.sibling-abort")` names an id of requirements.toml; a test may name several by
+`@requirement("bash.timeout-kills")` names an id of requirements.toml; a test may name several by
 stacking. `test_requirements.py` reads the decorators from the source, so the id is a literal.
 """
 

@@ -15,8 +15,6 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.requirement import requirement
-
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "toolspan"
 NAMELESS = {"common", "core", "helpers", "manager", "utils"}
@@ -64,7 +62,6 @@ def project_files() -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-@requirement("foundation.imports-go-one-way")
 def test_every_top_level_module_has_its_layer() -> None:
     contracts = configparser.ConfigParser()
     contracts.read(ROOT / ".importlinter", encoding="utf-8")
@@ -115,17 +112,34 @@ def test_no_pattern_repeats_a_group_possessively() -> None:
     assert found == []
 
 
-def test_the_lock_pins_every_declared_dependency() -> None:
+@pytest.mark.parametrize(("lock", "group"), [("test.txt", "test"), ("dev.txt", "dev")])
+def test_the_lock_pins_every_declared_dependency(lock: str, group: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    lock = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")
-    pinned = {canonicalize_name(pin["name"]): pin["version"] for pin in PINNED.finditer(lock)}
-    declared = [
-        Requirement(text) for text in (*project["project"]["dependencies"], *project["dependency-groups"]["dev"])
-    ]
+    text = (ROOT / "requirements" / lock).read_text(encoding="utf-8")
+    pinned = {canonicalize_name(pin["name"]): pin["version"] for pin in PINNED.finditer(text)}
+    run = project["project"]["optional-dependencies"]["run"]
+    entries = [*project["project"]["dependencies"], *run, *project["dependency-groups"][group]]
+    declared = [Requirement(entry) for entry in entries if isinstance(entry, str)]  # an object names another group
 
-    assert PINNED.sub("", lock).strip() == ""  # names, versions, platforms and hashes, nothing else
+    assert PINNED.sub("", text).strip() == ""  # names, versions, platforms and hashes, nothing else
     assert [
         str(wanted)
         for wanted in declared
         if not wanted.specifier.contains(pinned.get(canonicalize_name(wanted.name), "0"))
     ] == []
+
+
+CLIENTS = r"atif|claude|codex|copilot|cursor|gemini|kimi|opencode|pi|qwen"
+
+
+def test_client_names_are_compared_only_in_formats() -> None:
+    name = rf'"(?:{CLIENTS})"'
+    comparison = re.compile(rf"[!=]= {name}|{name} [!=]=|case {name}|get_format\({name}\)")
+    found = [
+        f"{path.relative_to(PACKAGE)}: {match[0]}"
+        for path in modules()
+        if path.relative_to(PACKAGE).parts[0] != "formats"
+        for match in comparison.finditer(path.read_text())
+    ]
+
+    assert found == []

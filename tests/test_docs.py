@@ -15,14 +15,17 @@ LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`[^`\n]*`")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+TABLE = re.compile(r"(?:^\|.*\n(?:[^\n|].*\|\n)?)+", re.MULTILINE)
+RULE = re.compile(r"\|(?: ?:?-+:? ?\|)+")
+SEPARATOR = re.compile(r"(?<!\\)\|")
 
 
 def test_every_command_and_finding_is_documented() -> None:
     commands = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
-    findings = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
+    states = (ROOT / "docs/states.md").read_text(encoding="utf-8")
 
     assert [name for name in COMMANDS if f"## {name}\n" not in commands] == []
-    assert [code for code in FINDING_CODES if f"`{code}`" not in findings] == []
+    assert [code for code in FINDING_CODES if f"`{code}`" not in states] == []
 
 
 def test_the_readme_shows_both_commands() -> None:
@@ -43,8 +46,29 @@ def test_links_between_pages_are_valid() -> None:
     assert broken == []
 
 
+def test_every_row_of_a_table_has_the_columns_of_its_head() -> None:
+    broken = []
+    for page in pages():
+        for table in TABLE.findall(prose(page)):
+            head, *rows = table.splitlines()
+            columns = len(SEPARATOR.findall(head))
+            if not rows or not RULE.fullmatch(rows[0]) or any(len(SEPARATOR.findall(row)) != columns for row in rows):
+                broken.append(f"{page.relative_to(ROOT)}: {head}")
+
+    assert broken == []
+
+
+def test_the_index_of_the_documentation_names_every_page() -> None:
+    index = ROOT / "docs/README.md"
+    named = {(index.parent / link).resolve() for link, _ in LINK.findall(prose(index))}
+    decisions = ROOT / "docs/decisions/README.md"
+    named |= {(decisions.parent / link).resolve() for link, _ in LINK.findall(prose(decisions))}
+
+    assert [str(page.relative_to(ROOT)) for page in ROOT.glob("docs/**/*.md") if page not in {index, *named}] == []
+
+
 def pages() -> list[Path]:
-    top = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    top = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
     return [*top, *ROOT.glob("docs/**/*.md")]
 
 

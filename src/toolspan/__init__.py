@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from toolspan.errors import Ambiguous, NotFound, SourceError, ToolError, ToolspanError
     from toolspan.formats import blocks as blocks
     from toolspan.formats.blocks import extract, parse_result
-    from toolspan.formats.claude import results as results
     from toolspan.integrations.mcp_client.servers import McpServers
     from toolspan.reading import sample as sample
     from toolspan.reading.diagnostics import check, repair
@@ -33,8 +32,10 @@ if TYPE_CHECKING:
     from toolspan.session.agent import Agent
     from toolspan.session.recording.recorder import Recorder
     from toolspan.session.session import Session
+    from toolspan.stores.opening import open_store
     from toolspan.tools import coding_tools
     from toolspan.types import inputs as inputs
+    from toolspan.types import results as results
     from toolspan.types.decision import Allow, Ask, Deny
     from toolspan.types.error_kinds import ADVICE, kind_of
     from toolspan.types.inputs import BashInput
@@ -86,6 +87,7 @@ __all__ = [
     "inputs",
     "kind_of",
     "live_sessions",
+    "open_store",
     "parse_result",
     "read",
     "repair",
@@ -142,10 +144,11 @@ __getattr__ = lazy_exports(
         "inputs": "types.inputs:*",
         "kind_of": "types.error_kinds",
         "live_sessions": "analysis.live_sessions",
+        "open_store": "stores.opening",
         "parse_result": "formats.blocks",
         "read": "reading.transcript",
         "repair": "reading.diagnostics",
-        "results": "formats.claude.results:*",
+        "results": "types.results:*",
         "sample": "reading.sample:*",
         "search": "analysis.search.find",
         "tool": "runtime.tool",

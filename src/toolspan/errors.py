@@ -2,10 +2,11 @@
 
     ToolspanError
     ├── SourceError        a file cannot be opened or read
-    ├── UnknownDialect     a file is not a transcript in a known format
+    ├── UnknownFormat     a file is not a transcript in a known format
     ├── NotFound           no session or call matches
     │   └── Ambiguous      several have
     ├── InvalidFilter      a filter has a value that it does not accept
+    ├── MissingExtra       an optional package is not installed
     ├── InUse              another process is writing to the session
     ├── BadCall            a message contains no call that can be answered
     │   └── ForeignReply   a message comes from another vendor's API
@@ -27,7 +28,7 @@ class SourceError(ToolspanError):
     """Raised if a transcript cannot be opened or read."""
 
 
-class UnknownDialect(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
+class UnknownFormat(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
     """Raised if a file is not a transcript in a known format."""
 
 
@@ -36,11 +37,15 @@ class NotFound(ToolspanError):  # noqa: N818
 
 
 class Ambiguous(NotFound):
-    """Raised if several sessions or calls begin with the requested name."""
+    """Raised if several sessions, calls or files fit the requested name."""
 
 
 class InvalidFilter(ToolspanError, ValueError):  # noqa: N818
     """Raised if a filter has a value that it does not accept, such as a date that does not exist."""
+
+
+class MissingExtra(ToolspanError, ImportError):  # noqa: N818
+    """Raised if an optional package is not installed; the message has the command that installs it."""
 
 
 class InUse(ToolspanError):  # noqa: N818

@@ -20,7 +20,12 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], obje
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, _, attribute = homes[name].partition(":")
-        loaded = import_module(f"{package}.{module}")
+        try:
+            loaded = import_module(f"{package}.{module}")
+        except ImportError as error:
+            from toolspan.extras import missing_extra
+
+            raise missing_extra(error, f"{package}.{name}") or error from error
         return loaded if attribute == "*" else getattr(loaded, name)
 
     return get_export

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 
 import toolspan
-from tests.requirement import requirement
 from tests.strategies import Recorded, claude_transcripts
-from toolspan.analysis.flows import flows_of
+from toolspan.analysis.flows import FLOWS
 from toolspan.analysis.recovery import RecoveryChain, find_chains
 from toolspan.formats.source import BytesSource
+from toolspan.reading.facts import single_job
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.testing.claude_results import Body
 
@@ -42,7 +42,7 @@ def make_session(*steps: Step, prompt_after: int = 0) -> TranscriptBuilder:
 
 
 def find_session_chains(builder: TranscriptBuilder, tmp_path: Path) -> list[RecoveryChain]:
-    return flows_of(toolspan.read(builder.write(tmp_path / "s.jsonl"))).chains
+    return single_job(FLOWS).run(builder.write(tmp_path / "s.jsonl")).chains
 
 
 def bash(command: str) -> dict[str, object]:
@@ -72,7 +72,6 @@ NAMED: dict[str, list[Step]] = {
 }
 
 
-@requirement("chains.names")
 @pytest.mark.parametrize("name", NAMED)
 def test_each_way_to_recover_has_a_name(name: str, tmp_path: Path) -> None:
     (chain,) = find_session_chains(make_session(*NAMED[name]), tmp_path)
@@ -81,7 +80,6 @@ def test_each_way_to_recover_has_a_name(name: str, tmp_path: Path) -> None:
     assert [link.tool for link in chain.links] == [step[0] for step in NAMED[name][1:]]
 
 
-@requirement("chains.fields")
 def test_a_chain_has_attempts_time_and_tokens(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     builder.result(builder.call("Edit", EDIT), UNREAD, after_ms=100)
@@ -99,7 +97,6 @@ def test_a_chain_has_attempts_time_and_tokens(tmp_path: Path) -> None:
     assert chain.tokens.output_tokens >= 70
 
 
-@requirement("chains.outcome")
 def test_a_failure_without_a_retry_is_abandoned_and_has_no_name(tmp_path: Path) -> None:
     steps: list[Step] = [("Edit", EDIT, NO_MATCH), ("Bash", bash("ls"), claude_results.ran())]
 
@@ -108,7 +105,6 @@ def test_a_failure_without_a_retry_is_abandoned_and_has_no_name(tmp_path: Path) 
     assert (chain.name, chain.outcome, chain.links) == (None, "abandoned", ())
 
 
-@requirement("chains.outcome")
 def test_a_chain_that_ends_in_a_refusal_is_blocked(tmp_path: Path) -> None:
     refused: Step = ("Bash", bash("git push"), claude_results.denied_by_rule("git push"))
 
@@ -117,7 +113,6 @@ def test_a_chain_that_ends_in_a_refusal_is_blocked(tmp_path: Path) -> None:
     assert (chain.name, chain.outcome, chain.attempts) == ("retry_same", "blocked", 2)
 
 
-@requirement("chains.reach")
 def test_a_retry_in_another_turn_counts_if_it_is_near(tmp_path: Path) -> None:
     push: Step = ("Bash", bash("git push"), claude_results.exited(1))
     other: Step = ("Bash", bash("ls"), claude_results.ran())
@@ -130,7 +125,6 @@ def test_a_retry_in_another_turn_counts_if_it_is_near(tmp_path: Path) -> None:
     assert [chain.outcome for chain in near + far + same_turn] == ["recovered", "abandoned", "recovered"]
 
 
-@requirement("chains.reach")
 def test_calls_of_the_same_message_do_not_retry_each_other(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     first, second = builder.call("Edit", EDIT), builder.call("Edit", {**EDIT, "new_string": "c"})
@@ -144,7 +138,6 @@ def test_calls_of_the_same_message_do_not_retry_each_other(tmp_path: Path) -> No
     assert (chain.name, chain.outcome) == ("read_before_write", "recovered")
 
 
-@requirement("chains.evasion")
 def test_another_tool_that_does_what_was_refused_is_flagged(tmp_path: Path) -> None:
     write: Step = ("Write", {**PATH, "content": "b"}, claude_results.rejected())
     shell: Step = ("Bash", bash("echo b > /w/a.py"), claude_results.ran())
@@ -154,7 +147,6 @@ def test_another_tool_that_does_what_was_refused_is_flagged(tmp_path: Path) -> N
     assert (chain.name, chain.outcome, chain.evasion) == ("tool_switch", "recovered", True)
 
 
-@requirement("chains.evasion")
 def test_it_is_not_an_evasion_after_a_prompt_or_without_a_refusal(tmp_path: Path) -> None:
     write: Step = ("Write", {**PATH, "content": "b"}, claude_results.rejected())
     shell: Step = ("Bash", bash("echo b > /w/a.py"), claude_results.ran())
@@ -166,7 +158,6 @@ def test_it_is_not_an_evasion_after_a_prompt_or_without_a_refusal(tmp_path: Path
     assert [chain.evasion for chain in prompted + failed] == [False, False]
 
 
-@requirement("chains.every-failure")
 @given(builder=claude_transcripts())
 def test_every_failed_call_is_in_exactly_one_chain(builder: Recorded) -> None:
     spans = toolspan.read(BytesSource(builder.data)).spans
@@ -176,7 +167,6 @@ def test_every_failed_call_is_in_exactly_one_chain(builder: Recorded) -> None:
     assert sorted(name for chain in find_chains(spans) for name, _ in chain.failures) == sorted(wrong)
 
 
-@requirement("chains.reach")
 def test_calls_beside_a_failed_retry_are_further_attempts(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     builder.result(builder.call("Edit", EDIT), NO_MATCH)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,8 @@ def test_calls_failures_time_tokens_cost_and_files_are_compared(tmp_path: Path) 
     result = compare(a, b)
 
     assert (result["a"]["calls"], result["b"]["calls"], result["difference"]["calls"]) == (2, 4, 2)
-    assert (result["a"]["failed"], sum(result["a"]["failures"].values()), result["b"]["failures"]) == (1, 1, {})
+    assert (result["a"]["unsuccessful"], result["a"]["error_kinds"]) == (1, {"command_failed": 1})
+    assert result["b"]["error_kinds"] == {}
     assert result["b"]["tools"] == {"Bash": 3, "Edit": 1}
     assert result["difference"]["tools"] == {"Bash": 1, "Edit": 1}
     assert (result["b"]["files_changed"], result["b"]["lines_added"], result["b"]["files"]) == (1, 2, {path: 1})
@@ -51,6 +52,18 @@ def test_calls_failures_time_tokens_cost_and_files_are_compared(tmp_path: Path) 
         (usage,) = rows(run("usage", file, "--by", "month", "--json"))
         assert result[side]["tokens"] == {name: usage[name] for name in result[side]["tokens"]}
         assert result[side]["cost_usd"] == pytest.approx(usage["cost_usd"])
+
+
+def test_without_names_the_last_two_sessions_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    projects = tmp_path / "projects" / "-home-dev-project"
+    for number, name in enumerate(("cccc", "aaaa", "bbbb")):
+        session = TranscriptBuilder(session_id=name, start=datetime(2026, 1, number + 1, tzinfo=UTC)).prompt("Go.")
+        run_command(session, "make")
+        session.write(projects / f"{name}.jsonl")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
+
+    result = compare()
+    assert [Path(result[side]["name"]).stem for side in "ab"] == ["aaaa", "bbbb"]
 
 
 def test_two_sessions_part_where_their_actions_differ(tmp_path: Path) -> None:
@@ -132,7 +145,7 @@ def test_folders_count_forks_once(tmp_path: Path) -> None:
     assert (result["a"]["calls"], result["b"]["calls"], result["parting"]) == (2, 3, None)
 
 
-@pytest.mark.parametrize("arguments", [[], ["a"], ["--since", "14d"], ["a", "b", "c"]])
+@pytest.mark.parametrize("arguments", [["a"], ["--since", "14d"], ["a", "b", "c"]])
 def test_compare_needs_two_names_or_a_time(arguments: list[str]) -> None:
     assert "--at" in run("compare", *arguments, code=2).stderr
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.command import rows, run
-from toolspan.analysis import context_by_tool, file_context, join_context
+from toolspan.analysis import context_by_tool, join_context
+from toolspan.analysis.context_size import CONTEXT
+from toolspan.reading.facts import single_job
 from toolspan.testing import TranscriptBuilder, claude_results
 
 
@@ -61,7 +63,7 @@ def test_a_fork_adds_its_own_requests_and_counts_copied_ones_once(tmp_path: Path
     fork = answer(builder.fork("two"), 3)
     paths = [each.write(tmp_path / f"{each.session_id}.jsonl") for each in (builder, fork)]
 
-    (joined,) = join_context([file_context(str(path)) for path in paths])
+    (joined,) = join_context([single_job(CONTEXT).run(str(path)) for path in paths])
 
     assert (joined.call, joined.requests) == (call, 5)
 
@@ -75,7 +77,7 @@ def test_a_picture_counts_as_tokens_of_a_picture(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_bytes(b"\n".join([*builder.lines()[:-1], json.dumps(record).encode()]) + b"\n")
 
-    (tool,) = context_by_tool(join_context([file_context(str(path))]))
+    (tool,) = context_by_tool(join_context([single_job(CONTEXT).run(str(path))]))
 
     assert (tool.bytes, tool.estimated_tokens) == (40_000, 1_500)
 

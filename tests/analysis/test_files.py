@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,6 @@ def file_totals(history: FileArchive) -> list[FileTotals]:
     return collector.rows()
 
 
-@requirement("files.changes")
 def test_each_change_has_kind_lines_and_diff(workspace: ClaudeFolder) -> None:
     write_call = workspace.write("a.py", "one\ntwo\n")
     changed = workspace.edit("a.py", "two", "2\n3")
@@ -61,7 +61,6 @@ def test_each_change_has_kind_lines_and_diff(workspace: ClaudeFolder) -> None:
     assert (row.path, row.changes, row.added, row.removed) == (workspace.path("a.py"), 2, 4, 1)
 
 
-@requirement("files.changes")
 def test_calls_that_did_not_take_effect_change_nothing(workspace: ClaudeFolder) -> None:
     write_call = workspace.write("a.py", "one\n")
     for body in (claude_results.rejected(), claude_results.refused("String to replace not history in file.")):
@@ -71,10 +70,9 @@ def test_calls_that_did_not_take_effect_change_nothing(workspace: ClaudeFolder) 
 
     assert [change.call for change in history.changes] == [write_call]
     assert [attempt.state for attempt in history.failed_changes] == ["denied", "failed"]
-    assert file_totals(history)[0].errors == 2
+    assert file_totals(history)[0].unsuccessful == 2
 
 
-@requirement("files.changes")
 def test_a_file_is_found_by_the_last_parts_of_its_path(workspace: ClaudeFolder) -> None:
     (workspace.folder / "x").mkdir()
     (workspace.folder / "y").mkdir()
@@ -113,7 +111,6 @@ def act(workspace: ClaudeFolder, data: DataObject) -> None:
         workspace.edit(name, held[start:end], new, every=kind == "edit all")
 
 
-@requirement("files.content")
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.data(), st.booleans())
 def test_the_content_before_and_after_every_call_is_what_was_on_disk(data: DataObject, originals: bool) -> None:
@@ -132,7 +129,6 @@ def test_the_content_before_and_after_every_call_is_what_was_on_disk(data: DataO
         assert all(not history.timeline_of(workspace.path(name)).disagreements for name in NAMES)
 
 
-@requirement("files.content")
 def test_changes_are_taken_from_requests_without_structured_results(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     workspace = ClaudeFolder(tmp_path / "work", companions=False)
@@ -145,7 +141,6 @@ def test_changes_are_taken_from_requests_without_structured_results(tmp_path: Pa
     assert (recovered.content, recovered.confidence) == ("one\n2\n", "derived")
 
 
-@requirement("files.content")
 def test_an_edit_is_reverted_from_a_later_read(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     workspace = ClaudeFolder(tmp_path / "work", originals=False)
@@ -156,7 +151,6 @@ def test_an_edit_is_reverted_from_a_later_read(tmp_path: Path) -> None:
     assert (history.content, history.confidence) == ("one\ntwo\nthree\n", "derived")
 
 
-@requirement("files.confidence")
 def test_a_later_read_that_agrees_makes_a_content_exact(workspace: ClaudeFolder) -> None:
     write_call = workspace.write("a", "one\n")
     assert archive(workspace).content(workspace.path("a"), write_call, "after").confidence == "derived"
@@ -164,7 +158,6 @@ def test_a_later_read_that_agrees_makes_a_content_exact(workspace: ClaudeFolder)
     assert archive(workspace).content(workspace.path("a"), write_call, "after").confidence == "exact"
 
 
-@requirement("files.confidence")
 def test_an_unrecorded_change_is_a_disagreement(workspace: ClaudeFolder) -> None:
     write_call = workspace.write("a", "one\n")
     (workspace.folder / "a").write_text("other\n", encoding="utf-8")
@@ -180,7 +173,6 @@ def test_an_unrecorded_change_is_a_disagreement(workspace: ClaudeFolder) -> None
     assert any("disagrees" in reason for reason in rows.reasons)
 
 
-@requirement("files.confidence")
 def test_only_the_lines_that_were_read_are_known(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     workspace = ClaudeFolder(tmp_path / "work", originals=False)
@@ -195,14 +187,12 @@ def test_only_the_lines_that_were_read_are_known(tmp_path: Path) -> None:
     assert lines[5:8] == ["17", "18", "19"]
 
 
-@requirement("files.confidence")
 def test_undecodable_bytes_make_a_content_doubtful(workspace: ClaudeFolder) -> None:
     write_call = workspace.write("a", "caf\ufffd\n")
     workspace.read("a")
     assert archive(workspace).content(workspace.path("a"), write_call, "after").confidence == "doubtful"
 
 
-@requirement("files.doubt")
 def test_a_command_that_may_have_written_the_file_makes_it_doubtful(workspace: ClaudeFolder) -> None:
     workspace.write("a", "one\n")
     ran = workspace.shell("make format")
@@ -215,7 +205,6 @@ def test_a_command_that_may_have_written_the_file_makes_it_doubtful(workspace: C
     assert (history.content, history.confidence) == ("one\n", "exact")
 
 
-@requirement("files.doubt")
 def test_an_unrecorded_change_names_the_suspected_command(workspace: ClaudeFolder) -> None:
     workspace.write("a", "one\n")
     ran = workspace.shell("sed -i s/one/two/ a", {"a": "two\n"})
@@ -227,7 +216,6 @@ def test_an_unrecorded_change_names_the_suspected_command(workspace: ClaudeFolde
     assert history.content(workspace.path("a"), changed, "before").confidence == "exact"
 
 
-@requirement("files.doubt")
 def test_a_background_command_makes_all_later_contents_doubtful(workspace: ClaudeFolder) -> None:
     workspace.write("a", "one\n")
     tool_input = {"command": "npm run watch", "run_in_background": True}
@@ -237,7 +225,6 @@ def test_a_background_command_makes_all_later_contents_doubtful(workspace: Claud
     assert archive(workspace).content(workspace.path("a"), look, "after").confidence == "doubtful"
 
 
-@requirement("files.doubt")
 @pytest.mark.parametrize(
     ("command", "doubt"),
     [
@@ -265,7 +252,6 @@ def test_commands_that_may_write_a_file_are_recognized(command: str, doubt: bool
     assert may_write(command, "/w/a.py", "/w") is doubt
 
 
-@requirement("files.backups")
 def test_backups_of_the_client_are_used(tmp_path: Path) -> None:
     name = "0123456789abcdef@v1"
     builder = TranscriptBuilder(session_id="s").prompt("Work")
@@ -290,7 +276,6 @@ def test_backups_of_the_client_are_used(tmp_path: Path) -> None:
     assert history.content(path, call, "after").content == "one\n2\n"
 
 
-@requirement("files.content")
 def test_changes_of_subagents_are_included(workspace: ClaudeFolder, tmp_path: Path) -> None:
     workspace.write("a", "one\n")
     tool_input = {"description": "d", "prompt": "p", "subagent_type": "x"}
@@ -340,7 +325,6 @@ def patch(workspace: CodexFolder, data: DataObject) -> None:
             workspace.patch(UpdateFile(path=name, chunks=chunks, move_to=target), heredoc=heredoc)
 
 
-@requirement("files.content")
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.data(), st.booleans())
 def test_contents_of_codex_sessions_are_what_was_on_disk(data: DataObject, events: bool) -> None:
@@ -356,7 +340,6 @@ def test_contents_of_codex_sessions_are_what_was_on_disk(data: DataObject, event
             assert recovered.content == content
 
 
-@requirement("files.changes")
 @pytest.mark.parametrize("events", [True, False])
 @pytest.mark.parametrize("heredoc", [True, False])
 def test_codex_patches_are_changes_of_every_kind(tmp_path: Path, events: bool, heredoc: bool) -> None:
@@ -380,7 +363,6 @@ def test_codex_patches_are_changes_of_every_kind(tmp_path: Path, events: bool, h
     assert "-x\n" in diff_of_change(history, history.changes[4])
 
 
-@requirement("files.changes")
 def test_codex_patches_that_failed_change_nothing(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     workspace = CodexFolder(tmp_path / "work")
@@ -396,7 +378,6 @@ def test_codex_patches_that_failed_change_nothing(tmp_path: Path) -> None:
     assert [attempt.state for attempt in history.failed_changes] == ["failed"]
 
 
-@requirement("files.doubt")
 @pytest.mark.parametrize(
     ("message", "confidence"),
     [
@@ -421,7 +402,6 @@ def test_a_patch_that_failed_halfway_makes_contents_doubtful(tmp_path: Path, mes
     assert (recovered.content, recovered.confidence) == ("one\n", confidence)
 
 
-@requirement("files.changes")
 def test_multi_edits_and_notebooks_are_changes_too(workspace: ClaudeFolder) -> None:
     path, book = workspace.path("a.py"), workspace.path("b.ipynb")
     edits = [{"old_string": "one", "new_string": "1"}, {"old_string": "1\ntwo", "new_string": "1\n2"}]
@@ -443,7 +423,6 @@ def test_multi_edits_and_notebooks_are_changes_too(workspace: ClaudeFolder) -> N
     assert history.content(book, bare, "after").confidence == "unknown"
 
 
-@requirement("files.changes")
 def test_an_edit_changed_by_the_user_is_taken_from_the_patch(workspace: ClaudeFolder) -> None:
     path = workspace.path("a.py")
     tool_input = {"file_path": path, "old_string": "one", "new_string": "1"}
@@ -455,7 +434,6 @@ def test_an_edit_changed_by_the_user_is_taken_from_the_patch(workspace: ClaudeFo
     assert archive(workspace).content(path, call, "after").content == "eins\ntwo\n"
 
 
-@requirement("files.changes")
 def test_tabs_that_a_patch_shows_as_blanks_are_kept(workspace: ClaudeFolder) -> None:
     path, before, new = workspace.path("a.go"), "a\nend\n\tmore\n", "end\nfunc {\n\tone\n}"
     body = claude_results.edited(path, before, "end", new)
@@ -475,7 +453,6 @@ def test_tabs_that_a_patch_shows_as_blanks_are_kept(workspace: ClaudeFolder) -> 
     assert (by_person.content, by_person.confidence) == (None, "partial")
 
 
-@requirement("files.changes")
 def test_lines_are_not_restored_from_a_patch_that_lost_their_tabs(tmp_path: Path) -> None:
     workspace = ClaudeFolder(tmp_path, originals=False)
     for name, rest in (("tabs", "a\nb\nc\n\tlast\n"), ("blanks", "a\nb\nc\n  last\n")):
@@ -488,7 +465,6 @@ def test_lines_are_not_restored_from_a_patch_that_lost_their_tabs(tmp_path: Path
     assert history.content(workspace.path("blanks"), blanks, "before").content == workspace.before["blanks", blanks]
 
 
-@requirement("files.doubt")
 def test_scripts_and_unknown_tools_make_contents_doubtful(workspace: ClaudeFolder) -> None:
     workspace.write("a.py", "one\n")
     other = workspace.builder.call("mcp__files__put", {"name": "b.py"})
@@ -499,7 +475,6 @@ def test_scripts_and_unknown_tools_make_contents_doubtful(workspace: ClaudeFolde
     assert archive(workspace).content(workspace.path("a.py"), same, "after").confidence == "doubtful"
 
 
-@requirement("files.doubt")
 def test_a_content_is_doubtful_across_sessions(tmp_path: Path) -> None:
     path = "/w/a.py"
     first = TranscriptBuilder(session_id="one").prompt("go")
@@ -517,7 +492,6 @@ def test_a_content_is_doubtful_across_sessions(tmp_path: Path) -> None:
     assert (rows.content, rows.confidence) == ("2\n", "doubtful")
 
 
-@requirement("files.shell")
 def test_a_command_that_states_what_it_writes_is_a_change(workspace: ClaudeFolder) -> None:
     path = workspace.path("a.py")
     write_call = workspace.shell(f"cat > {path} <<'EOF'\none $HOME\nEOF", {"a.py": "one $HOME\n"})
@@ -532,7 +506,6 @@ def test_a_command_that_states_what_it_writes_is_a_change(workspace: ClaudeFolde
         assert (recovered.content, recovered.confidence) == (content, "derived")
 
 
-@requirement("files.shell")
 @pytest.mark.parametrize(
     "command",
     [
@@ -553,14 +526,68 @@ def test_a_command_that_does_not_state_what_it_writes_is_not_a_change(workspace:
     assert history.content(workspace.path("a.py"), ran, "after").confidence == "doubtful"
 
 
-@requirement("files.shell")
 def test_a_command_with_unexpected_output_is_not_a_change(workspace: ClaudeFolder) -> None:
     ran = workspace.shell(f"cat > {workspace.path('a')} <<'EOF'\n`x`\nEOF", {"a": "\n"}, "x: not history")
     assert archive(workspace).changes == []
     assert archive(workspace).content(workspace.path("a"), ran, "after").confidence == "unknown"
 
 
-@requirement("files.doubt")
+def run_recording_changes(
+    workspace: ClaudeFolder, command: str, files: list[dict[str, object]], changed: list[str]
+) -> str:
+    """Record a command with the changes that the client found in the working tree."""
+    recorded = {"files": files, "moreFiles": len(changed) - len(files), "changedFiles": changed}
+    body = claude_results.ran("")
+    assert isinstance(body.structured, dict)
+    call = workspace.builder.call("Bash", {"command": command})
+    workspace.builder.result(call, replace(body, structured={**body.structured, "bashEditDiff": recorded}))
+    return call
+
+
+def edited_file(path: str, old: tuple[int, int], new: tuple[int, int], *lines: str, **kind: bool) -> dict[str, object]:
+    hunk = {"oldStart": old[0], "oldLines": old[1], "newStart": new[0], "newLines": new[1], "lines": lines}
+    return {"filePath": path, "hunks": [hunk] if lines else [], **kind}
+
+
+@requirement("files.command-changes")
+def test_changes_that_the_client_found_after_a_command_are_changes(workspace: ClaudeFolder) -> None:
+    path, other, big = (workspace.path(name) for name in ("a.py", "b.py", "big.bin"))
+    written = edited_file(path, (1, 0), (1, 2), "+one", "+two", "\\ No newline at end of file", created=True)
+    created = run_recording_changes(workspace, "./make-files", [written], [path, big])
+    edit = edited_file(path, (1, 2), (1, 2), "-one", "+1", " two", "\\ No newline at end of file")
+    empty = edited_file(other, (0, 0), (0, 0), created=True)
+    edited = run_recording_changes(workspace, "apply-fixes", [edit, empty], [path, other])
+    gone = edited_file(path, (1, 2), (0, 0), "-1", "-two", "\\ No newline at end of file", deleted=True)
+    deleted = run_recording_changes(workspace, f"rm {path}", [gone], [path])
+    history = archive(workspace)
+
+    assert [(item.call, item.path, item.kind, item.added, item.removed) for item in history.changes] == [
+        (created, path, "created", 2, 0),
+        (created, big, "edited", None, None),
+        (edited, path, "edited", 1, 1),
+        (edited, other, "created", 0, 0),
+        (deleted, path, "deleted", 0, 2),
+    ]
+    assert [item.is_complete for item in history.changes] == [True, False, True, True, True]
+    assert history.content(path, created, "before").content == ABSENT
+    assert history.content(path, created, "after").content == "one\ntwo"
+    assert history.content(path, deleted, "before").content == "1\ntwo"
+    assert history.content(path, deleted, "after").content == ABSENT
+    assert history.content(other, edited, "after").content == ""
+    assert history.content(big, created, "after").confidence == "unknown"
+
+
+def test_a_command_with_recorded_changes_may_have_written_other_files(workspace: ClaudeFolder) -> None:
+    workspace.write("ignored.log", "1\n")
+    workspace.write("a.py", "1\n")
+    edit = edited_file(workspace.path("a.py"), (1, 1), (1, 1), "-1", "+2")
+    call = run_recording_changes(workspace, "make", [edit], [workspace.path("a.py")])
+    history = archive(workspace)
+
+    assert history.content(workspace.path("a.py"), call, "after").confidence == "derived"
+    assert history.content(workspace.path("ignored.log"), call, "after").confidence == "doubtful"
+
+
 def test_a_moved_file_stays_doubtful(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     workspace = CodexFolder(tmp_path / "work", events=False)
@@ -573,7 +600,6 @@ def test_a_moved_file_stays_doubtful(tmp_path: Path) -> None:
     assert any("call_0002" in reason for reason in history.reasons)
 
 
-@requirement("files.confidence")
 def test_only_the_first_doubts_are_listed(workspace: ClaudeFolder) -> None:
     workspace.write("a", "one\n")
     calls = [workspace.shell(f"make {n}") for n in range(10)]

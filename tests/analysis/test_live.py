@@ -98,7 +98,6 @@ def test_the_status_is_inferred_from_the_transcript_if_the_client_reports_none(
         assert [item.status for item in home.find_live()] == [status]
 
 
-@requirement("live.dead")
 def test_a_client_whose_process_is_gone_is_dead(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     home = Home(tmp_path, session_with_open_call())
     home.register(process.pid, status="busy")
@@ -117,7 +116,6 @@ def test_a_client_whose_process_is_gone_is_dead(tmp_path: Path, process: subproc
     assert [item.status for item in home.find_live()] == ["running"]
 
 
-@requirement("live.dead")
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the process start time of Linux")
 def test_a_reused_process_id_is_not_the_client(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     home = Home(tmp_path, session_with_open_call())
@@ -128,7 +126,6 @@ def test_a_reused_process_id_is_not_the_client(tmp_path: Path, process: subproce
     assert [item.status for item in home.find_live()] == ["dead"]
 
 
-@requirement("live.process")
 def test_a_session_is_alive_while_a_process_has_its_file_open(tmp_path: Path) -> None:
     home = Home(tmp_path, session_with_open_call())
     assert [item.status for item in home.find_live()] == ["running"]  # by its last record, as for its call
@@ -145,7 +142,6 @@ def test_a_session_is_alive_while_a_process_has_its_file_open(tmp_path: Path) ->
     assert (result.status, result.pid) == ("running", holder.pid)
 
 
-@requirement("live.dead")
 def test_sessions_that_ended_well_or_long_ago_are_not_listed(tmp_path: Path) -> None:
     assert Home(tmp_path / "well", answered_session().text("done")).find_live() == []
     old = Home(tmp_path / "old", session_with_open_call())

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
-from toolspan.analysis.flows import FileFlows, file_flows
+from toolspan.analysis.flows import FLOWS
 from toolspan.analysis.search import find as search_module
 from toolspan.analysis.search.find import complete_matches, search
 from toolspan.analysis.search.query import Candidate, query_of
 from toolspan.reading import parallel as spread_module
-from toolspan.reading.parallel import FileJob, parallel_map, scan_files
+from toolspan.reading.facts import single_job
+from toolspan.reading.parallel import parallel_map, scan_files
 
 ODD = (
     r'{"type":"assistant","sessionId":"s","message":{"content":[{"type":"tool_use",'
@@ -22,7 +22,6 @@ ODD = (
 """A call whose names hold halves of surrogate pairs."""
 
 
-@requirement("survey.cores-change-nothing")
 def test_results_that_msgpack_cannot_encode_are_passed_between_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -33,7 +32,7 @@ def test_results_that_msgpack_cannot_encode_are_passed_between_processes(
 
     def answers() -> tuple[object, ...]:
         matches = search(candidates, query_of(["ls"])).matches
-        flows = list(parallel_map(paths, FileJob(file_flows, FileFlows)))
+        flows = list(parallel_map(paths, single_job(FLOWS)))
         return list(scan_files(paths)), flows, complete_matches(matches, scan_files)
 
     alone = answers()

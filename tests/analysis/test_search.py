@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.requirement import requirement
 from tests.strategies import claude_entries, mutated, mutations, to_lines
 from toolspan.analysis.search.find import SearchMatch, SearchResults, complete_matches, number_lines, search
 from toolspan.analysis.search.query import MATCH_SIDES, MatchSide, QueryError, find_candidates, find_ripgrep, query_of
 from toolspan.cli.app import app
+from toolspan.formats import zstd
 from toolspan.reading.discovery import find_transcripts
 from toolspan.reading.parallel import scan_files
 from toolspan.reading.transcript import read
@@ -60,7 +59,6 @@ def write(root: Path, *builders: TranscriptBuilder) -> None:
         builder.write(root / f"{builder.session_id}.jsonl")
 
 
-@requirement("search.finds")
 def test_words_are_found_in_inputs_results_and_messages_the_newest_first(tmp_path: Path) -> None:
     write(tmp_path, make_session())
 
@@ -71,7 +69,6 @@ def test_words_are_found_in_inputs_results_and_messages_the_newest_first(tmp_pat
     assert search_folder(tmp_path, "lighthouse").matches == []
 
 
-@requirement("search.finds")
 @pytest.mark.parametrize(("side", "expected"), [("input", ["two"]), ("result", ["two", "one"]), ("message", ["text"])])
 def test_a_search_can_be_restricted_to_one_side(tmp_path: Path, side: MatchSide, expected: list[str]) -> None:
     write(tmp_path, make_session())
@@ -79,7 +76,6 @@ def test_a_search_can_be_restricted_to_one_side(tmp_path: Path, side: MatchSide,
     assert names(search_folder(tmp_path, "lantern", sides=[side]).matches) == expected
 
 
-@requirement("search.structured")
 @pytest.mark.parametrize("program", [RIPGREP, None])
 def test_text_that_is_only_in_tool_use_result_is_found_and_marked(tmp_path: Path, program: str | None) -> None:
     builder = TranscriptBuilder(session_id="s").prompt("go")
@@ -96,7 +92,6 @@ def test_text_that_is_only_in_tool_use_result_is_found_and_marked(tmp_path: Path
     assert names(search_folder(tmp_path, "lantern", sides=["result"], program=program).matches) == ["both"]
 
 
-@requirement("search.all-words")
 def test_all_words_must_occur_in_the_same_call_or_message(tmp_path: Path) -> None:
     write(tmp_path, make_session())
 
@@ -106,7 +101,6 @@ def test_all_words_must_occur_in_the_same_call_or_message(tmp_path: Path) -> Non
     assert search_folder(tmp_path, "lantern", "nowhere").matches == []
 
 
-@requirement("search.finds")
 def test_a_match_has_the_text_around_it_and_its_place(tmp_path: Path) -> None:
     write(tmp_path, make_session())
 
@@ -120,7 +114,6 @@ def test_a_match_has_the_text_around_it_and_its_place(tmp_path: Path) -> None:
     assert json.loads(line)["timestamp"] == match.at
 
 
-@requirement("search.finds")
 def test_matches_are_completed_with_tool_state_and_line(tmp_path: Path) -> None:
     builder = make_session()
     builder.call("Bash", {"command": "wait for the lantern"}, id="three", after_ms=1_000)
@@ -139,7 +132,6 @@ def test_matches_are_completed_with_tool_state_and_line(tmp_path: Path) -> None:
     assert all(b"lantern" in lines[(match.line or 0) - 1] for match in matches)
 
 
-@requirement("search.finds")
 def test_a_line_copied_by_a_fork_is_one_match(tmp_path: Path) -> None:
     builder = make_session("a")
     write(tmp_path, builder, builder.fork("b"))
@@ -150,10 +142,9 @@ def test_a_line_copied_by_a_fork_is_one_match(tmp_path: Path) -> None:
     assert [match.copies for match in matches] == [1, 1, 1]
 
 
-@requirement("search.finds")
 def test_compressed_files_and_links_inside_the_folder_are_searched(tmp_path: Path) -> None:
     data = make_session().data()
-    (tmp_path / "packed.jsonl.zst").write_bytes(zstandard.ZstdCompressor().compress(data))
+    (tmp_path / "packed.jsonl.zst").write_bytes(zstd.compress(data))
     outside = tmp_path / "outside"
     inside = tmp_path / "inside"
     for folder in (outside, inside):
@@ -168,7 +159,6 @@ def test_compressed_files_and_links_inside_the_folder_are_searched(tmp_path: Pat
     assert search_folder(inside, "beacon").matches == []
 
 
-@requirement("search.equal")
 @pytest.mark.parametrize("ends", ["exit 2", "kill -9 $$", None])
 def test_all_files_are_scanned_if_ripgrep_fails(tmp_path: Path, ends: str | None) -> None:
     write(tmp_path, make_session())
@@ -184,7 +174,6 @@ def test_all_files_are_scanned_if_ripgrep_fails(tmp_path: Path, ends: str | None
     assert [match.state for match in rows] == [None, "failed", "succeeded"]
 
 
-@requirement("search.equal")
 def test_few_calls_of_a_file_are_completed_like_many(tmp_path: Path) -> None:
     builder = make_session()
     for number in range(40):  # more calls than are looked up separately
@@ -199,7 +188,6 @@ def test_few_calls_of_a_file_are_completed_like_many(tmp_path: Path) -> None:
     assert complete_matches(matches[:6], scan_files) == everything[:6]
 
 
-@requirement("search.damage")
 def test_a_torn_last_line_is_ignored(tmp_path: Path) -> None:
     data = make_session().data() + b'{"type":"user","message":{"content":"a lantern'
     (tmp_path / "live.jsonl").write_bytes(data)
@@ -210,7 +198,6 @@ def test_a_torn_last_line_is_ignored(tmp_path: Path) -> None:
     assert result.problems == []
 
 
-@requirement("search.damage")
 def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
     write(tmp_path, make_session())
     (tmp_path / "broken.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd nothing of the kind")
@@ -243,7 +230,6 @@ def json_spelling(text: str, how: str) -> str:
     return '"' + "".join(escaped) + '"'
 
 
-@requirement("search.spellings")
 @pytest.mark.parametrize("how", ["raw", "ascii", "upper", "lower"])
 @pytest.mark.parametrize("text", AWKWARD)
 @pytest.mark.parametrize("program", [RIPGREP, None])
@@ -257,7 +243,6 @@ def test_a_text_is_found_in_every_json_spelling(tmp_path: Path, text: str, how: 
         assert names(folded) == (["prompt"] if len(term.swapcase()) == len(term) else [])
 
 
-@requirement("search.spellings")
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
@@ -282,7 +267,6 @@ def test_regular_expressions_see_decoded_text(
     assert names(result.matches) == expected
 
 
-@requirement("search.spellings")
 @pytest.mark.parametrize(("arguments", "regex"), [((), False), (("",), False), (("(",), True)])
 def test_invalid_queries_are_refused(arguments: tuple[str, ...], regex: bool) -> None:
     with pytest.raises(QueryError):
@@ -341,7 +325,6 @@ def transcripts(draw: st.DrawFn) -> bytes:
     return "".join(line + "\n" for line in plain).encode("utf-8", "surrogatepass")
 
 
-@requirement("search.equal")
 @given(transcripts(), st.lists(TEXTS, min_size=1, max_size=2), st.booleans())
 def test_search_with_and_without_ripgrep_finds_what_reading_everything_finds(
     data: bytes, arguments: list[str], ignore_case: bool
@@ -360,7 +343,6 @@ def test_search_with_and_without_ripgrep_finds_what_reading_everything_finds(
     assert voices == {voice for voice, _ in expected if voice != "call"}
 
 
-@requirement("search.equal")
 @given(st.lists(claude_entries(), max_size=4), mutations(), st.text(max_size=3))
 @example([], [], "a")
 def test_search_never_fails_on_the_content_of_a_file(
@@ -395,7 +377,6 @@ def make_rollout(age: RolloutAge = "enveloped") -> RolloutBuilder:
     return builder.output(call, codex_builder.command_output("no such lantern", code=2), after_ms=1_000)
 
 
-@requirement("search.finds")
 @pytest.mark.parametrize("age", ["bare", "enveloped", "paginated"])
 def test_rollouts_of_every_age_are_searched_beside_transcripts(home: Path, age: RolloutAge) -> None:
     make_rollout(age).write(home / ".codex")
@@ -408,11 +389,10 @@ def test_rollouts_of_every_age_are_searched_beside_transcripts(home: Path, age: 
     call = next(row for row in matches if row["kind"] == "call")
     assert (call["state"], call["error"]) == ("failed", "command_failed")
     assert call["sides"] == ["input", "result"]
-    assert [row["voice"] for row in search_rows("lantern", "--dialect", "claude")] == ["prompt"]
-    assert len(search_rows("lantern", "--dialect", "codex")) == 2
+    assert [row["voice"] for row in search_rows("lantern", "--client", "claude")] == ["prompt"]
+    assert len(search_rows("lantern", "--client", "codex")) == 2
 
 
-@requirement("search.spellings")
 @pytest.mark.parametrize("word", ['"lantern', "lantern\noil", "naïve", '" > n'])
 def test_doubly_escaped_text_is_found(home: Path, word: str) -> None:
     make_rollout().write(home / ".codex")
@@ -420,14 +400,13 @@ def test_doubly_escaped_text_is_found(home: Path, word: str) -> None:
     assert [row["tool"] for row in search_rows(word, "--in", "input")] == ["exec_command"]
 
 
-@requirement("search.finds")
 def test_a_compressed_rollout_is_searched_once(home: Path) -> None:
     path = make_rollout().write(home / ".codex")
-    packed = zstandard.ZstdCompressor().compress(path.read_bytes())
+    packed = zstd.compress(path.read_bytes())
     path.with_name(path.name + ".zst").write_bytes(packed)
-    rows = search_rows("lantern", "--dialect", "codex")
+    rows = search_rows("lantern", "--client", "codex")
     path.unlink()
-    item = search_rows("lantern", "--dialect", "codex")
+    item = search_rows("lantern", "--client", "codex")
 
     assert [row["copies"] for row in rows] == [0, 0]
     assert [row["snippet"] for row in item] == [row["snippet"] for row in rows]

@@ -9,14 +9,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.requirement import requirement
 from toolspan.analysis.search import find as newest_module
 from toolspan.analysis.search.find import MatchSelector, SearchMatch, SearchResults, search, search_newest
 from toolspan.analysis.search.query import Candidate, find_candidates, find_ripgrep, query_of
+from toolspan.formats import zstd
 from toolspan.testing import TranscriptBuilder
 from toolspan.testing.codex_builder import RolloutBuilder
 
@@ -55,7 +54,6 @@ def write_session(root: Path, name: str, *minutes: int, changed: int = 100) -> P
     return path
 
 
-@requirement("search.newest")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_only_the_newest_files_are_scanned(tmp_path: Path, program: str | None) -> None:
     for number in range(9):
@@ -68,7 +66,6 @@ def test_only_the_newest_files_are_scanned(tmp_path: Path, program: str | None) 
     assert results.among == 9
 
 
-@requirement("search.newest")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_file_whose_lines_are_not_in_order_hides_nothing(tmp_path: Path, program: str | None) -> None:
     write_session(tmp_path, "even", 40, 50)
@@ -78,7 +75,6 @@ def test_a_file_whose_lines_are_not_in_order_hides_nothing(tmp_path: Path, progr
     assert texts(search_newest_in(tmp_path, 1, program=program).matches)[:1] == ["60 odd"]
 
 
-@requirement("search.newest")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_all_matches_are_known_if_all_files_were_scanned(tmp_path: Path, program: str | None) -> None:
     write_session(tmp_path, "a", 1, 2)
@@ -90,7 +86,6 @@ def test_all_matches_are_known_if_all_files_were_scanned(tmp_path: Path, program
     assert results.among is None
 
 
-@requirement("search.newest")
 def test_older_files_are_scanned_if_the_filter_keeps_few_matches(tmp_path: Path) -> None:
     for number in range(60):
         write_session(tmp_path, f"n{number:02}", number, changed=number)
@@ -104,7 +99,6 @@ def test_older_files_are_scanned_if_the_filter_keeps_few_matches(tmp_path: Path)
     assert results.among is None
 
 
-@requirement("search.newest")
 def test_all_files_are_scanned_if_it_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newest_module, "_MAX_SERIAL_BYTES", 0)
     for number in range(5):
@@ -116,12 +110,11 @@ def test_all_files_are_scanned_if_it_takes_too_long(tmp_path: Path, monkeypatch:
     assert results.among is None
 
 
-@requirement("search.newest")
 def test_matches_of_compressed_files_are_sorted_by_time(tmp_path: Path) -> None:
     write_session(tmp_path, "plain", 5)
     for name, minutes in (("old", (1, 2)), ("odd", (8, 3))):
         path = write_session(tmp_path, name, *minutes)
-        packed = zstandard.ZstdCompressor().compress(path.read_bytes())
+        packed = zstd.compress(path.read_bytes())
         path.with_name(f"{path.name}.zst").write_bytes(packed)
         path.unlink()
 
@@ -130,7 +123,6 @@ def test_matches_of_compressed_files_are_sorted_by_time(tmp_path: Path) -> None:
     assert texts(results.matches)[:3] == ["8 odd", "5 plain", "3 odd"]
 
 
-@requirement("search.newest")
 def test_matches_of_rollouts_are_sorted_by_time(tmp_path: Path) -> None:
     write_session(tmp_path, "claude", 5)
     for minute in (2, 8):
@@ -141,7 +133,6 @@ def test_matches_of_rollouts_are_sorted_by_time(tmp_path: Path) -> None:
     assert texts(search_newest_in(tmp_path, 2, program=PROGRAMS[0]).matches)[:2] == ["8 codex", "5 claude"]
 
 
-@requirement("search.newest")
 @given(
     st.lists(st.lists(st.integers(0, 59), min_size=1, max_size=4), min_size=1, max_size=5),
     st.integers(1, 6),

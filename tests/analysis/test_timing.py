@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import toolspan
 from tests.requirement import requirement
+from toolspan.analysis.file_time import TIME_JOB, TIMES, WAITS, FileWaits
 from toolspan.analysis.timesheet import Timesheet, slowest_calls, time_by_tool
 from toolspan.analysis.timing import (
     TIME_PARTS,
@@ -21,15 +22,15 @@ from toolspan.analysis.timing import (
     HookTimings,
     TimeSlice,
     TimeSplit,
-    file_time,
     measure_agent,
     parse_hook_timings,
     split_transcript,
 )
 from toolspan.export.session_export import SessionExport
-from toolspan.formats.claude.paths import hook_log_path
+from toolspan.formats.side_files import hook_log_path
 from toolspan.formats.source import BytesSource
 from toolspan.reading.cache import compute_file_stamp
+from toolspan.reading.facts import FileReading
 from toolspan.reading.timeline import build_timeline
 from toolspan.reading.transcript import read_content
 from toolspan.testing import TranscriptBuilder, claude_results
@@ -43,14 +44,13 @@ def parts(split: TimeSplit) -> dict[str, int]:
 
 
 def times(builder: TranscriptBuilder, tmp_path: Path) -> list[CallTime]:
-    return list(file_time(str(builder.write(tmp_path / "s.jsonl"))).agents[0].calls)
+    return list(TIME_JOB.run(str(builder.write(tmp_path / "s.jsonl"))).agents[0].calls)
 
 
 def sheet(*paths: Path) -> Timesheet:
-    return Timesheet.from_files(file_time(str(path)) for path in paths)
+    return Timesheet.from_files(TIME_JOB.run(str(path)) for path in paths)
 
 
-@requirement("time.parts")
 def test_time_is_split_into_model_tools_and_user(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Bash", {"command": "make"}, after_ms=3_000)
@@ -64,7 +64,6 @@ def test_time_is_split_into_model_tools_and_user(tmp_path: Path) -> None:
     assert split.ended == datetime(2026, 11, 2, 9, 1, 16, tzinfo=UTC)
 
 
-@requirement("time.overlap")
 def test_calls_that_overlap_are_counted_once_on_the_clock_and_each_in_full(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     first = builder.call("Bash", {"command": "a"})
@@ -78,7 +77,6 @@ def test_calls_that_overlap_are_counted_once_on_the_clock_and_each_in_full(tmp_p
     assert session.main.calls_ms == 9_000
 
 
-@requirement("time.wait")
 def test_the_whole_time_of_a_denied_call_is_a_known_wait(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Bash", {"command": "rm x"})
@@ -90,7 +88,6 @@ def test_the_whole_time_of_a_denied_call_is_a_known_wait(tmp_path: Path) -> None
     assert parts(split_transcript(toolspan.read(tmp_path / "s.jsonl"))) == {"permission": 30_000}
 
 
-@requirement("time.wait")
 def test_a_tool_that_only_asks_the_user_is_a_wait(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("AskUserQuestion", {"questions": []})
@@ -99,7 +96,6 @@ def test_a_tool_that_only_asks_the_user_is_a_wait(tmp_path: Path) -> None:
     assert parts(split_transcript(toolspan.read(builder.write(tmp_path / "s.jsonl")))) == {"permission": 45_000}
 
 
-@requirement("time.wait")
 def test_a_wait_is_only_inferred_if_the_tool_reports_its_duration(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     silent = builder.call("Bash", {"command": "make"})
@@ -115,7 +111,6 @@ def test_a_wait_is_only_inferred_if_the_tool_reports_its_duration(tmp_path: Path
     assert parts(split_transcript(toolspan.read(tmp_path / "s.jsonl"))) == {"tools": 20_500, "permission": 19_500}
 
 
-@requirement("time.wait")
 def test_there_is_no_wait_if_the_client_recorded_that_a_rule_decided(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Glob", {"pattern": "*"})
@@ -126,7 +121,6 @@ def test_there_is_no_wait_if_the_client_recorded_that_a_rule_decided(tmp_path: P
     assert (split.wait_ms, split.certainty, split.run_ms) == (0, "known", 20_000)
 
 
-@requirement("time.wait")
 def test_waiting_for_a_sibling_or_the_model_is_not_a_wait_for_permission(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     glob = builder.call("Glob", {"pattern": "*"})
@@ -140,7 +134,6 @@ def test_waiting_for_a_sibling_or_the_model_is_not_a_wait_for_permission(tmp_pat
     assert (calls["Glob"].wait_ms, calls["Glob"].certainty) == (0, "inferred")
 
 
-@requirement("time.hooks")
 def test_hooks_are_a_phase_before_the_run_of_the_tool(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Bash", {"command": "make"})
@@ -154,7 +147,6 @@ def test_hooks_are_a_phase_before_the_run_of_the_tool(tmp_path: Path) -> None:
     assert parts(split) == {"model": 3_000, "tools": 8_000, "hooks": 3_000}
 
 
-@requirement("time.hooks")
 def test_a_call_that_a_hook_blocked_spent_its_time_there(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Bash", {"command": "rm"})
@@ -163,7 +155,6 @@ def test_a_call_that_a_hook_blocked_spent_its_time_there(tmp_path: Path) -> None
     assert parts(split_transcript(toolspan.read(builder.write(tmp_path / "s.jsonl")))) == {"hooks": 700}
 
 
-@requirement("time.resume")
 def test_a_result_made_up_on_resume_gives_no_duration(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     builder.call("Bash", {"command": "make"}, after_ms=1_000)
@@ -174,7 +165,6 @@ def test_a_result_made_up_on_resume_gives_no_duration(tmp_path: Path) -> None:
     assert split.tools_ms == 0
 
 
-@requirement("time.subagents")
 def test_a_subagent_has_its_own_split_and_is_a_running_tool_of_its_parent(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Task", {"description": "look", "prompt": "look around"})
@@ -192,7 +182,6 @@ def test_a_subagent_has_its_own_split_and_is_a_running_tool_of_its_parent(tmp_pa
     assert [parts(item.split) for item in session.agents] == [{"model": 9_000, "tools": 1_000}]
 
 
-@requirement("time.copies")
 def test_calls_copied_by_a_fork_count_once(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="one").prompt("go").text("yes", after_ms=5_000)
     call = builder.call("Bash", {"command": "make"})
@@ -206,12 +195,11 @@ def test_calls_copied_by_a_fork_count_once(tmp_path: Path) -> None:
     assert len(report.calls) == 1
 
 
-@requirement("time.window")
 def test_only_the_time_inside_a_window_counts(tmp_path: Path) -> None:
     builder = TranscriptBuilder(start=datetime(2026, 11, 2, 9, tzinfo=UTC)).prompt("go")
     call = builder.call("Bash", {"command": "make"})
     builder.result(call, claude_results.ran("ok"), after_ms=60_000).text("done", after_ms=60_000)
-    file = file_time(str(builder.write(tmp_path / "s.jsonl")))
+    file = TIME_JOB.run(str(builder.write(tmp_path / "s.jsonl")))
 
     split = Timesheet.from_files(
         [file], since=datetime(2026, 11, 2, 9, 0, 30, tzinfo=UTC), until=datetime(2026, 11, 2, 9, 1, 10, tzinfo=UTC)
@@ -220,7 +208,6 @@ def test_only_the_time_inside_a_window_counts(tmp_path: Path) -> None:
     assert parts(split.split) == {"tools": 30_000, "model": 10_000}
 
 
-@requirement("time.tools")
 def test_tools_are_ranked_by_their_time_and_calls_by_theirs(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     for seconds in (1, 3):
@@ -288,7 +275,31 @@ def line(kind: str, n: int, at: str | None, duration_ms: int) -> bytes:
     return json.dumps({**record, "timestamp": at}).encode() + b"\n"
 
 
-@requirement("time.sum")
+def waits_and_times(lines: list[bytes]) -> tuple[FileWaits, FileWaits]:
+    reading = FileReading("s.jsonl", transcript=toolspan.read(BytesSource(b"".join(lines))))
+    return WAITS.measure(reading), FileWaits.from_times(TIMES.measure(reading))
+
+
+@given(events=EVENTS)
+def test_the_waits_of_calls_are_those_in_the_times(events: list[tuple[str, int, str | None, int]]) -> None:
+    waits, in_times = waits_and_times([line(*event) for event in events])
+
+    assert waits == in_times
+
+
+def test_a_call_of_a_subagent_in_the_same_file_does_not_shorten_a_wait() -> None:
+    begin = datetime(2026, 11, 2, 9, tzinfo=UTC)
+    at = [(begin + timedelta(seconds=seconds)).isoformat() for seconds in (0, 10, 40, 60)]
+    subagent = [line("call", 2, at[1], 0), line("result", 2, at[2], 30_000)]
+    marked = [
+        text.replace(b"{", b'{"isSidechain": true, "uuid": "u%d", ' % number, 1) for number, text in enumerate(subagent)
+    ]
+    waits, in_times = waits_and_times([line("call", 0, at[0], 0), *marked, line("result", 0, at[3], 2_000)])
+
+    assert waits == in_times
+    assert waits.waits["toolu_0"].wait_ms == 58_000
+
+
 @given(events=EVENTS)
 def test_parts_are_never_negative_and_sum_to_the_wall_time(events: list[tuple[str, int, str | None, int]]) -> None:
     data = b"".join(line(*event) for event in events)
@@ -337,11 +348,11 @@ def write_hook_log(path: Path, *lines: bytes) -> None:
 @requirement("hook.waits")
 def test_a_recorded_prompt_gives_the_exact_wait(tmp_path: Path) -> None:
     path, call = write_session(tmp_path, after_ms=1_000)
-    (before,) = file_time(str(path)).agents[0].calls
+    (before,) = TIME_JOB.run(str(path)).agents[0].calls
     assert (before.certainty, before.wait_ms) == ("unknown", None)
     write_hook_log(path, *call_with_prompt(call))
 
-    (timings,) = file_time(str(path)).agents[0].calls
+    (timings,) = TIME_JOB.run(str(path)).agents[0].calls
 
     assert (timings.certainty, timings.wait_ms) == ("known", 15_700)
     parts = split_transcript(toolspan.read(path))
@@ -358,7 +369,7 @@ def test_an_export_has_the_same_times_as_the_report(tmp_path: Path) -> None:
     write_hook_log(path, *call_with_prompt(call))
     rows = SessionExport([toolspan.read(path)])
     (record,) = rows.calls()
-    (reported,) = file_time(str(path)).agents
+    (reported,) = TIME_JOB.run(str(path)).agents
 
     assert record.wait_certainty == reported.calls[0].certainty == "known"
     assert {item.phase: item.end - item.start for item in record.phases} == {
@@ -374,7 +385,7 @@ def test_an_export_has_the_same_times_as_the_report(tmp_path: Path) -> None:
 def test_a_call_without_a_prompt_has_no_wait(tmp_path: Path) -> None:
     path, call = write_session(tmp_path)
     write_hook_log(path, hook_record(0.1, "PreToolUse", call), hook_record(20, "PostToolUse", call, duration_ms=19_000))
-    (timings,) = file_time(str(path)).agents[0].calls
+    (timings,) = TIME_JOB.run(str(path)).agents[0].calls
     assert (timings.certainty, timings.wait_ms, timings.run_ms) == ("known", 0, 20_000)
 
 
@@ -382,7 +393,7 @@ def test_a_call_without_a_prompt_has_no_wait(tmp_path: Path) -> None:
 def test_a_pause_without_a_recorded_prompt_is_not_a_known_wait(tmp_path: Path) -> None:
     path, call = write_session(tmp_path)
     write_hook_log(path, hook_record(1, "PreToolUse", call), hook_record(20, "PostToolUse", call, duration_ms=4_000))
-    (timings,) = file_time(str(path)).agents[0].calls
+    (timings,) = TIME_JOB.run(str(path)).agents[0].calls
     assert (timings.certainty, timings.wait_ms) == ("inferred", 15_000)
 
 
@@ -390,7 +401,7 @@ def test_a_pause_without_a_recorded_prompt_is_not_a_known_wait(tmp_path: Path) -
 def test_the_wait_is_unknown_without_the_duration_of_the_tool(tmp_path: Path) -> None:
     path, call = write_session(tmp_path)
     write_hook_log(path, hook_record(0.1, "PreToolUse", call), hook_record(20, "PostToolUse", call))
-    (timings,) = file_time(str(path)).agents[0].calls
+    (timings,) = TIME_JOB.run(str(path)).agents[0].calls
     assert timings.certainty == "unknown"
 
 
@@ -440,7 +451,6 @@ def test_the_hook_log_is_not_a_transcript_and_is_read_again_when_it_grows(tmp_pa
     assert hook_log_path(agent) == hook_log_path(path)
 
 
-@requirement("time.nothing-recorded")
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65", "1.0.60"])
 def test_a_long_gap_between_the_records_of_a_subagent_is_not_tool_time(version: str, tmp_path: Path) -> None:
     hour = 3_600_000
@@ -459,7 +469,6 @@ def test_a_long_gap_between_the_records_of_a_subagent_is_not_tool_time(version: 
     assert parts(result.agents[0].split) == {"model": 2_000, "tools": 3_000, "nothing_recorded": 7 * hour}
 
 
-@requirement("time.nothing-recorded")
 def test_a_call_that_stops_reporting_progress_is_not_tool_time(tmp_path: Path) -> None:
     minute = 60_000
     builder = TranscriptBuilder(session_id="s", version="2.1.80").prompt("go")
@@ -482,7 +491,6 @@ def test_a_call_that_stops_reporting_progress_is_not_tool_time(tmp_path: Path) -
     assert parts(result.split) == expected
 
 
-@requirement("time.nothing-recorded")
 def test_a_long_command_or_a_busy_subagent_is_tool_time(tmp_path: Path) -> None:
     minute = 60_000
     builder = TranscriptBuilder(session_id="s").prompt("go")

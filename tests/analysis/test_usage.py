@@ -10,13 +10,22 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.cli.command import run
 from tests.fork_server import run_toolspan
 from tests.strategies import claude_entries, mutated, mutations, to_lines
-from toolspan.analysis.prices import load_prices
-from toolspan.analysis.usage import file_usage, group_usage, join_requests, transcript_usage
+from toolspan.analysis.usage import (
+    GROUPINGS,
+    USAGE_JOB,
+    Grouping,
+    UsageSums,
+    group_usage,
+    join_requests,
+    transcript_usage,
+)
 from toolspan.errors import SourceError
+from toolspan.prices import load_prices
 from toolspan.reading.transcript import read_known
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.types.session import Tokens
@@ -77,7 +86,7 @@ def test_sums_per_day_and_model_equal_an_independent_count(
             largest[key] = [max(pair) for pair in zip(largest[key], counts, strict=True)]
             facts[key] = (at.date().isoformat(), model)
         paths.append(write_lines(folder / f"s{number}.jsonl", lines))
-    requests = join_requests([file_usage(str(path)) for path in paths])
+    requests = join_requests([USAGE_JOB.run(str(path)) for path in paths])
 
     for by, position in (("day", 0), ("model", 1)):
         expected: dict[str, list[int]] = defaultdict(lambda: [0] * 4)
@@ -114,7 +123,7 @@ def test_two_parts_of_one_file_keep_their_requests(tmp_path: Path) -> None:
     parts = []
     for message in ("a", "b"):
         write_lines(path, [claude_line("s", message, datetime(2026, 3, 1, tzinfo=UTC), "claude-opus-5", (1, 2, 3, 4))])
-        parts.append(file_usage(path))
+        parts.append(USAGE_JOB.run(path))
 
     assert {request.id for request in join_requests(parts)} == {"a", "b"}
 
@@ -226,9 +235,9 @@ def test_reading_only_requests_finds_the_same_usage_as_reading_everything(
     try:
         expected = transcript_usage(read_known(path))
     except SourceError:
-        assert file_usage(path).problem
+        assert USAGE_JOB.run(path).problem
     else:
-        assert file_usage(path) == expected
+        assert USAGE_JOB.run(path) == expected
 
 
 def test_codex_input_excludes_cached_tokens(tmp_path: Path) -> None:
@@ -316,3 +325,32 @@ def test_a_broken_price_table_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(SourceError, match=r"prices\.json is not a price table"):
         load_prices(broken)
+
+
+@given(
+    messages=MESSAGES,
+    minutes=st.lists(st.integers(0, 2_000), min_size=12, max_size=12),
+    by=st.sampled_from(GROUPINGS),
+    cut=st.integers(0, 12),
+)
+def test_requests_added_in_two_parts_have_the_sums_of_all(
+    messages: list[tuple[int, int, str, tuple[int, int, int, int]]],
+    minutes: list[int],
+    by: Grouping,
+    cut: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    lines = [
+        claude_line("s", f"m{n}", START + timedelta(minutes=later), model, counts)
+        for n, ((_, _, model, counts), later) in enumerate(zip(messages, minutes, strict=False))
+    ]
+    path = write_lines(tmp_path_factory.mktemp("usage") / "s.jsonl", lines)
+    requests = join_requests([USAGE_JOB.run(str(path))])
+    sums = UsageSums(by, zone=UTC)
+    sums.add(requests[cut:])
+    sums.add(requests[:cut])
+
+    parts, whole = sums.rows(), group_usage(requests, by, zone=UTC)
+
+    assert [replace(row, cost_usd=None) for row in parts] == [replace(row, cost_usd=None) for row in whole]
+    assert [row.cost_usd for row in parts] == pytest.approx([row.cost_usd for row in whole])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +22,6 @@ from click.testing import CliRunner
 from tests.cli import command
 from tests.cli.terminal import run_at_terminal
 from tests.fork_server import TOOLSPAN, run_toolspan
-from tests.requirement import requirement
 from toolspan.cli.app import COMMANDS, app
 from toolspan.reading import sample
 from toolspan.testing import TranscriptBuilder, claude_results
@@ -70,7 +74,6 @@ def test_version_is_that_of_the_package() -> None:
     assert version("toolspan") in CliRunner().invoke(app, ["--version"]).stdout
 
 
-@requirement("cli.exit-codes")
 @pytest.mark.parametrize("name", READING)
 def test_success_exits_with_0_and_prints_nothing_to_stderr(name: str, tmp_path: Path) -> None:
     result = run(name, session_with_a_call().write(tmp_path / "s.jsonl"))
@@ -79,9 +82,6 @@ def test_success_exits_with_0_and_prints_nothing_to_stderr(name: str, tmp_path: 
     assert result.stdout
 
 
-@requirement("cli.exit-codes")
-@requirement("flows.command")
-@requirement("time.command")
 @pytest.mark.parametrize("name", [*READING, "flows", "time"])
 def test_missing_file_exits_with_2_and_prints_one_line(name: str, tmp_path: Path) -> None:
     result = run(name, tmp_path / "gone.jsonl")
@@ -90,7 +90,6 @@ def test_missing_file_exits_with_2_and_prints_one_line(name: str, tmp_path: Path
     assert result.stderr == f"toolspan: {tmp_path}/gone.jsonl: no such file or folder\n"
 
 
-@requirement("cli.exit-codes")
 def test_only_doctor_exits_with_1_for_a_damaged_file(tmp_path: Path) -> None:
     path = session_with_a_call().raw(b"{torn").raw(b'{"type":"mode"}').write(tmp_path / "s.jsonl")
 
@@ -103,7 +102,6 @@ def test_only_doctor_exits_with_1_for_a_damaged_file(tmp_path: Path) -> None:
     }
 
 
-@requirement("cli.exit-codes")
 @pytest.mark.parametrize("arguments", [["nonsense"], ["calls", "--nonsense"], ["calls", "--state", "x"]])
 def test_invalid_arguments_exit_with_2(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, arguments)
@@ -118,7 +116,6 @@ def test_piped_output_has_no_colours(tmp_path: Path) -> None:
     assert all("\x1b" not in run(name, path).stdout for name in READING)
 
 
-@requirement("cli.limit-with-json")
 @pytest.mark.parametrize("name", ["sessions", "calls", "errors", "files", "flows", "stats"])
 def test_explicit_limit_applies_to_json_too(name: str) -> None:
     archive = sample.archive()
@@ -140,8 +137,6 @@ def test_explicit_limit_applies_to_json_too(name: str) -> None:
 HOSTILE = "[/x]\x1b[2J\x1b]0;owned\x07\x9b\u202e"
 
 
-@requirement("cli.hostile-text-is-safe")
-@requirement("files.command")
 @pytest.mark.parametrize("form", [[], ["--json"]])
 @pytest.mark.parametrize(
     "name", [*READING, "time", "flows", "files", "show", "search x", "watch --since-start --idle-exit 0"]
@@ -166,7 +161,6 @@ def test_hostile_text_is_printed_without_control_characters_or_markup(
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", result.stdout)
 
 
-@requirement("cli.hostile-complaints")
 def test_warnings_contain_no_control_characters(tmp_path: Path) -> None:
     hostile = HOSTILE.replace("/", "")  # for file names
     builder = TranscriptBuilder().prompt("go")
@@ -207,3 +201,39 @@ def test_pager_starts_with_the_first_output(tmp_path: Path) -> None:
     code, text = at_terminal("calls", tmp_path / "nothing.jsonl")
     assert (code, text.count("paged: ")) == (2, 0)
     assert "no such file" in text
+
+
+@pytest.mark.parametrize(
+    ("word", "known"), [("cost", "usage"), ("ls", "sessions"), ("grep", "search"), ("open", "show")]
+)
+def test_a_word_of_another_program_suggests_the_command(word: str, known: str) -> None:
+    assert f"Did you mean {known}" in command.run(word, code=2).output
+
+
+def test_a_pipe_is_as_wide_as_the_terminal(tmp_path: Path) -> None:
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 90, 0, 0))
+    arguments = [sys.executable, "-m", "toolspan", "--demo", "calls"]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    piped = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=terminal, env=environment, check=True)
+    with (tmp_path / "calls.txt").open("wb") as file:
+        subprocess.run(arguments, stdout=file, stderr=terminal, env=environment, check=True)
+    os.close(terminal)
+    os.close(main)
+
+    assert max(map(len, piped.stdout.decode().splitlines())) == 90
+    assert max(map(len, (tmp_path / "calls.txt").read_text(encoding="utf-8").splitlines())) == 160
+
+
+def test_narrow_lists_keep_the_ids_of_calls() -> None:
+    for arguments in (("calls", "--state", "denied"), ("show", "c2a9e6b4")):
+        assert "LqInaXPh" in command.run("--demo", *arguments, env={"COLUMNS": "80"}).output
+
+
+def test_show_prints_the_whole_command_of_a_call(tmp_path: Path) -> None:
+    line = " ".join(f"word{n}" for n in range(100))
+    builder = TranscriptBuilder().prompt("run it")
+    call = builder.call("Bash", {"command": line})
+    path = builder.result(call, claude_results.ran("ok")).write(tmp_path / "a.jsonl")
+
+    assert f"command    {line}\n" in command.run("show", call, path, env={"COLUMNS": "80"}).output

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder, claude_results, codex_builder
 from toolspan.testing.codex_builder import RolloutBuilder
@@ -43,26 +42,25 @@ def rows(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]
 
 
-@requirement("codex.commands")
-def test_both_clients_are_read_by_default_and_dialect_selects_one(rollout: RolloutBuilder) -> None:
+def test_both_clients_are_read_by_default_and_client_selects_one(rollout: RolloutBuilder) -> None:
     assert {row["tool"] for row in rows("calls")} == {"Bash", "exec_command", "spawn_agent"}
-    assert {row["dialect"] for row in rows("calls", "--dialect", "codex")} == {"codex"}
-    assert [row["tool"] for row in rows("calls", "--dialect", "claude")] == ["Bash"]
-    assert {row["dialect"] for row in rows("sessions")} == {"claude", "codex"}
-    (session,) = rows("sessions", "--dialect", "codex")
+    assert {row["client"] for row in rows("calls", "--client", "codex")} == {"codex"}
+    assert [row["tool"] for row in rows("calls", "--client", "claude")] == ["Bash"]
+    assert {row["client"] for row in rows("sessions")} == {"claude", "codex"}
+    assert rows("calls", "--dialect", "codex") == rows("calls", "--client", "codex")  # the former name
+    assert rows("usage", "--by", "dialect") == rows("usage", "--by", "client")
+    (session,) = rows("sessions", "--client", "codex")
     assert (session["id"], session["agents"], session["calls"]) == (rollout.thread_id, 1, 3)
-    (stats,) = rows("stats", "--dialect", "codex")
+    (stats,) = rows("stats", "--client", "codex")
     assert stats["tokens"]["input_tokens"] == 100
 
 
-@requirement("codex.commands")
 def test_session_is_selected_by_its_thread_id(rollout: RolloutBuilder) -> None:
     result = rows("calls", rollout.thread_id)
     assert [row["target"] for row in result] == ["make", "look", "ls"]
     assert result[2]["parent_call"] == result[1]["id"]
 
 
-@requirement("codex.commands")
 def test_errors_show_and_doctor_read_rollouts(
     rollout: RolloutBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,12 +76,10 @@ def test_errors_show_and_doctor_read_rollouts(
     assert checkup["roundtrip_equal"] == checkup["lines"]
 
 
-@requirement("codex.commands")
 def test_projects_of_rollouts_are_their_folders(rollout: RolloutBuilder, tmp_path: Path) -> None:
-    assert rows("calls", "--project", tmp_path.name, "--dialect", "codex")
+    assert rows("calls", "--project", tmp_path.name, "--client", "codex")
 
 
-@requirement("codex.commands")
 def test_file_that_is_not_a_transcript_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"a": 1}\n')

@@ -12,7 +12,6 @@ from click.testing import Result
 
 from tests.cli.command import home_at, run
 from tests.cli.command import rows as rows_of
-from tests.requirement import requirement
 from toolspan.testing import TranscriptBuilder, claude_results, project_name
 from toolspan.testing.codex_builder import RolloutBuilder
 
@@ -50,7 +49,6 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder.resolve()
 
 
-@requirement("doctor.exit-code")
 def test_doctor_exits_with_1_if_a_file_needs_repair(tmp_path: Path) -> None:
     good, damaged = healthy("a").write(tmp_path / "a.jsonl"), torn("b").write(tmp_path / "b.jsonl")
 
@@ -71,7 +69,6 @@ def test_doctor_exits_with_1_if_a_file_needs_repair(tmp_path: Path) -> None:
     assert "2 files checked, 1 needs repair" in result.stdout
 
 
-@requirement("doctor.exit-code")
 def test_warnings_alone_exit_with_0(tmp_path: Path) -> None:
     result = doctor(healthy().result("toolu_gone", "late").write(tmp_path / "s.jsonl"))
 
@@ -79,7 +76,6 @@ def test_warnings_alone_exit_with_0(tmp_path: Path) -> None:
     assert "orphan_result" in result.stdout
 
 
-@requirement("doctor.roundtrip")
 def test_roundtrip_counts_lines_with_equal_json(tmp_path: Path) -> None:
     path = torn().write(tmp_path / "s.jsonl")
 
@@ -89,7 +85,6 @@ def test_roundtrip_counts_lines_with_equal_json(tmp_path: Path) -> None:
     assert "re-encode" not in doctor(path).stdout
 
 
-@requirement("doctor.json")
 def test_json_has_one_object_per_file(tmp_path: Path) -> None:
     path = torn().write(tmp_path / "s.jsonl")
 
@@ -97,7 +92,8 @@ def test_json_has_one_object_per_file(tmp_path: Path) -> None:
         {
             "file": str(path),
             "healthy": False,
-            "client": "skips",
+            "client": "claude",
+            "acceptance": "skips",
             "lines": 6,
             "blank": 0,
             "malformed": 1,
@@ -114,7 +110,7 @@ def test_json_has_one_object_per_file(tmp_path: Path) -> None:
                         "A line in the middle of the file is incomplete JSON: a write was interrupted"
                         " (0 entries recovered)"
                     ),
-                    "client": "skips",
+                    "acceptance": "skips",
                     "count": 1,
                     "on_resume": {
                         "now": "skips the line, and drops the other half of a call or result on it",
@@ -126,7 +122,6 @@ def test_json_has_one_object_per_file(tmp_path: Path) -> None:
     ]
 
 
-@requirement("doctor.default-session")
 def test_newest_session_of_the_current_folder_is_checked_by_default(tmp_path: Path, cwd: Path) -> None:
     saved(healthy("elsewhere"), tmp_path, "/elsewhere", 3_000)
     saved(healthy("twin"), tmp_path, f"{cwd}-two", 4_000)
@@ -139,7 +134,6 @@ def test_newest_session_of_the_current_folder_is_checked_by_default(tmp_path: Pa
     assert [row["file"] for row in rows(root=tmp_path)] == [str(newest)]
 
 
-@requirement("doctor.findings")
 def test_repeated_findings_are_cut_except_in_json(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     for n in range(50):
@@ -151,7 +145,6 @@ def test_repeated_findings_are_cut_except_in_json(tmp_path: Path) -> None:
     assert sum(result["code"] == "unanswered_call" for result in row["findings"]) == 50
 
 
-@requirement("doctor.findings")
 def test_calls_of_an_unknown_tool_are_one_finding(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     for n in range(3):
@@ -164,7 +157,6 @@ def test_calls_of_an_unknown_tool_are_one_finding(tmp_path: Path) -> None:
     assert "(deploy: no type for this tool's input)" in result["explanation"]
 
 
-@requirement("doctor.unreadable-files-are-told")
 def test_unreadable_file_does_not_hide_the_others(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.zst").write_bytes(b"no frame")
     torn("b").write(tmp_path / "b.jsonl")
@@ -175,7 +167,6 @@ def test_unreadable_file_does_not_hide_the_others(tmp_path: Path) -> None:
     assert "torn_line" in result.stdout
 
 
-@requirement("doctor.advice")
 @pytest.mark.parametrize("kind", ["codex", "other"])
 def test_unrepairable_file_gets_no_repair_advice(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "things.jsonl"
@@ -195,7 +186,6 @@ def test_unrepairable_file_gets_no_repair_advice(kind: str, tmp_path: Path) -> N
     assert "torn_line" not in result.stdout
 
 
-@requirement("doctor.advice")
 def test_damaged_subagent_is_repaired_with_its_session(tmp_path: Path, cwd: Path) -> None:
     path = saved(healthy("parent"), tmp_path, cwd)
     agent = path.with_suffix("") / "subagents" / "agent-a1.jsonl"
@@ -206,7 +196,6 @@ def test_damaged_subagent_is_repaired_with_its_session(tmp_path: Path, cwd: Path
     assert run("repair", "parent", "--dry-run", env=home_at(tmp_path)).stdout.count("torn_line")
 
 
-@requirement("doctor.advice")
 def test_folder_without_transcripts_is_reported(tmp_path: Path) -> None:
     assert doctor(tmp_path).stdout == "0 files checked: there is no transcript\n"
 

@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from tests.requirement import requirement
 from toolspan.cli.output import print_lines
 
 LINES = [
@@ -34,7 +33,6 @@ def printed(system: Literal["standard", "256", "truecolor"] | None, **how: bool)
     return first, second
 
 
-@requirement("show.drawn")
 @pytest.mark.parametrize("system", [None, "standard", "256", "truecolor"])
 def test_drawing_equals_the_output_of_a_console(system: Literal["standard", "256", "truecolor"] | None) -> None:
     expected, drawn = printed(system, force_terminal=system is not None)
@@ -43,7 +41,6 @@ def test_drawing_equals_the_output_of_a_console(system: Literal["standard", "256
     assert ("\x1b[" in drawn) == (system is not None)
 
 
-@requirement("show.drawn")
 def test_disabling_colours_removes_nothing_else() -> None:
     expected, drawn = printed("truecolor", force_terminal=True, no_color=True)
 

@@ -18,7 +18,6 @@ import pytest
 import toolspan
 from tests.cli.terminal import message
 from tests.fork_server import TOOLSPAN, run_toolspan
-from tests.requirement import requirement
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -35,7 +34,6 @@ def run(
     return [json.loads(line) for line in result.stdout.splitlines()], result
 
 
-@requirement("exec.one-result")
 def test_every_call_gets_one_line_and_end_of_input_ends_the_command(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
     rows, result = run(
@@ -53,7 +51,6 @@ def test_every_call_gets_one_line_and_end_of_input_ends_the_command(tmp_path: Pa
     assert (by_id["x"]["is_error"], by_id["x"]["error_kind"]) == (True, "unknown_tool")
 
 
-@requirement("exec.malformed")
 def test_invalid_line_gets_an_error_line_and_the_next_call_runs(tmp_path: Path) -> None:
     rows, result = run(
         tmp_path,
@@ -86,7 +83,6 @@ def test_a_call_needs_no_message_around_it(tmp_path: Path) -> None:
     assert '"content": [...]' in str(rows[1]["message"])
 
 
-@requirement("exec.lenient")
 def test_lone_surrogates_and_huge_numbers_do_not_lose_an_answer(tmp_path: Path) -> None:
     hello = {"command": "echo hi"}
     rows, result = run(
@@ -100,7 +96,6 @@ def test_lone_surrogates_and_huge_numbers_do_not_lose_an_answer(tmp_path: Path) 
     assert output == {"a": "x\ufffdy", "b": "hi", "c": "hi"}
 
 
-@requirement("exec.transcript")
 def test_calls_are_recorded_in_the_requested_transcript(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "t.jsonl"
     run(tmp_path, message(("b", "Bash", {"command": "exit 3"})), options=("--transcript", str(path)))
@@ -109,7 +104,6 @@ def test_calls_are_recorded_in_the_requested_transcript(tmp_path: Path) -> None:
     assert [(s.id, s.state, s.error_kind) for s in spans] == [("b", "failed", "command_failed")]
 
 
-@requirement("exec.events")
 def test_events_of_a_call_are_printed_in_order(tmp_path: Path) -> None:
     rows, _ = run(tmp_path, message(("b", "Bash", {"command": "true"})), options=("--transcript", "none", "--events"))
 
@@ -125,7 +119,6 @@ def test_events_of_a_call_are_printed_in_order(tmp_path: Path) -> None:
     assert [kind for kind in kinds if kind in expected] == expected
 
 
-@requirement("exec.settings")
 def test_rules_of_a_settings_file_apply(tmp_path: Path) -> None:
     settings = tmp_path / "settings.json"
     rules = {"permissions": {"allow": ["Read"], "deny": ["Bash(true)"]}}
@@ -147,7 +140,6 @@ def test_rules_of_a_settings_file_apply(tmp_path: Path) -> None:
     assert not (tmp_path / "n.txt").exists()
 
 
-@requirement("exec.settings")
 @pytest.mark.parametrize(
     ("text", "word"),
     [
@@ -185,7 +177,6 @@ def running(tmp_path: Path, line: str, *options: str) -> Iterator[subprocess.Pop
             child.kill()
 
 
-@requirement("exec.interrupt")
 def test_interrupt_ends_the_running_call_with_a_result_and_leaves_no_process(tmp_path: Path) -> None:
     command = "echo $$ > pid; echo out; sleep 1000"
     line = message(("b", "Bash", {"command": command}), ("c", "Bash", {"command": "touch never"}))
@@ -203,7 +194,6 @@ def test_interrupt_ends_the_running_call_with_a_result_and_leaves_no_process(tmp
         os.kill(int((tmp_path / "pid").read_text(encoding="utf-8")), 0)
 
 
-@requirement("exec.interrupt")
 def test_more_signals_do_not_end_the_process_before_the_session_is_closed(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "closing")
     os.mkfifo(tmp_path / "release")
@@ -225,7 +215,6 @@ def test_more_signals_do_not_end_the_process_before_the_session_is_closed(tmp_pa
     assert [row["state"] for row in rows if row["type"] == "result"] == ["interrupted"]
 
 
-@requirement("exec.output")
 def test_call_is_interrupted_when_the_reader_of_the_output_is_gone(tmp_path: Path) -> None:
     with running(tmp_path, message(("b", "Bash", {"command": "echo out; exec sleep 1000"}))) as child:
         assert child.stdout is not None
@@ -243,7 +232,6 @@ def _until_progress(out: IO[bytes]) -> Iterator[dict[str, object]]:
             return
 
 
-@requirement("cli.lost-lines")
 def test_unwritable_transcript_is_reported_and_the_calls_run(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     lines = [message((f"c{n}", "Bash", {"command": "true"})) for n in range(5)]
@@ -259,7 +247,6 @@ def test_unwritable_transcript_is_reported_and_the_calls_run(tmp_path: Path) -> 
     assert lost[-1].endswith(" times in total")
 
 
-@requirement("exec.output")
 def test_unwritable_output_ends_the_command(tmp_path: Path) -> None:
     lines = (message(("a", "Bash", {"command": "true"})), message(("b", "Bash", {"command": "touch later"})))
     with Path("/dev/full").open("wb") as full:
@@ -278,7 +265,6 @@ def test_unwritable_output_ends_the_command(tmp_path: Path) -> None:
     assert not (tmp_path / "later").exists()
 
 
-@requirement("exec.settings")
 @pytest.mark.parametrize("rule", ["Bash(echo", "(("])
 def test_invalid_rule_on_the_command_line_is_refused(tmp_path: Path, rule: str) -> None:
     line = message(("a", "Bash", {"command": "touch ran"}))
@@ -289,7 +275,6 @@ def test_invalid_rule_on_the_command_line_is_refused(tmp_path: Path, rule: str) 
     assert not (tmp_path / "ran").exists()
 
 
-@requirement("exec.interrupt")
 def test_closed_standard_input_runs_nothing(tmp_path: Path) -> None:
     command = shlex.join([sys.executable, "-m", "toolspan", "exec", "--transcript", "none"]) + " <&-"
     result = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, timeout=60, check=False)
@@ -297,7 +282,6 @@ def test_closed_standard_input_runs_nothing(tmp_path: Path) -> None:
     assert result.returncode == 0
 
 
-@requirement("exec.notices")
 def test_hook_context_follows_all_results_of_a_message(tmp_path: Path) -> None:
     text = {"hookSpecificOutput": {"hookEventName": "PostToolBatch", "additionalContext": "well"}}
     handler = {"type": "command", "command": f"echo {shlex.quote(json.dumps(text))}"}
@@ -313,13 +297,11 @@ def test_hook_context_follows_all_results_of_a_message(tmp_path: Path) -> None:
     assert rows[1]["content"] == ["PostToolBatch hook additional context: well"]
 
 
-@requirement("run.nearest-profile")
-@requirement("tools.named-todo")
 def test_unknown_newer_profile_takes_the_nearest_one_and_says_so(tmp_path: Path) -> None:
     todos = [{"content": "a", "status": "pending", "activeForm": "A"}]
     options = ("--transcript", "none", "--profile", "2.9.1", "--tools", "TodoWrite")
     rows, result = run(tmp_path, message(("t", "TodoWrite", {"todos": todos})), options=options)
 
-    assert "there is no profile 2.9.1; using the nearest one, 2.1.325" in result.stderr
+    assert "there is no profile 2.9.1; using the nearest one, 2.1.327" in result.stderr
     assert [(row["tool_use_id"], row["state"]) for row in rows] == [("t", "succeeded")]
     assert run(tmp_path, options=("--profile", "newest"))[1].returncode == 2

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import resource
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,6 @@ from click.testing import Result
 import toolspan
 from tests.cli.command import home_at, saved
 from tests.cli.command import run as typed
-from tests.requirement import requirement
 from toolspan.export import export as export_module
 from toolspan.testing import TranscriptBuilder, claude_results
 
@@ -31,7 +31,6 @@ def exported(*arguments: str | Path) -> str:
     return typed("export", *arguments, env=home_at(None)).stdout
 
 
-@requirement("export.choice")
 def test_export_has_the_calls_that_calls_lists() -> None:
     listed = run("calls", ARCHIVE, "--json").stdout.splitlines()
     output = exported(ARCHIVE).splitlines()
@@ -40,7 +39,6 @@ def test_export_has_the_calls_that_calls_lists() -> None:
     assert sorted(json.loads(line)["id"] for line in output) == expected
 
 
-@requirement("export.choice")
 def test_forked_call_is_exported_once(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("Look")
     builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("a"), after_ms=9)
@@ -50,7 +48,6 @@ def test_forked_call_is_exported_once(tmp_path: Path) -> None:
     assert len(exported(tmp_path).splitlines()) == 1
 
 
-@requirement("export.choice")
 def test_filters_select_calls_and_drop_messages() -> None:
     rows = [json.loads(line) for line in exported(ARCHIVE, "--tool", "grep").splitlines()]
     read = exported(ARCHIVE, "--format", "markdown", "--state", "timed_out")
@@ -64,8 +61,7 @@ def json_rows(*arguments: str) -> list[str]:
     return exported(ARCHIVE, *arguments).splitlines()
 
 
-@requirement("export.choice")
-@pytest.mark.parametrize("form", ["json", "csv", "markdown", "perfetto", "otlp"])
+@pytest.mark.parametrize("form", ["json", "csv", "markdown", "perfetto", "otlp", "atif"])
 def test_every_format_can_be_written_to_a_file(form: str, tmp_path: Path) -> None:
     path = tmp_path / "out"
 
@@ -73,7 +69,6 @@ def test_every_format_can_be_written_to_a_file(form: str, tmp_path: Path) -> Non
     assert path.read_bytes() == run("export", ARCHIVE, "--format", form).stdout_bytes
 
 
-@requirement("export.choice")
 def test_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_text("old", encoding="utf-8")
@@ -89,7 +84,6 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     assert [(file, file.read_text(encoding="utf-8")) for file in tmp_path.iterdir()] == [(path, "old")]
 
 
-@requirement("export.choice")
 def test_page_is_of_the_newest_session_that_the_filter_accepts(tmp_path: Path) -> None:
     for number, (project, day) in enumerate([("/home/dev/a", 1), ("/home/dev/b", 2)]):
         builder = TranscriptBuilder(session_id=f"{number}" * 8, cwd=project, start=datetime(2026, 1, day, tzinfo=UTC))
@@ -102,7 +96,6 @@ def test_page_is_of_the_newest_session_that_the_filter_accepts(tmp_path: Path) -
         assert "Look at /home/dev/a" in page
 
 
-@requirement("export.choice")
 def test_empty_export_is_reported(tmp_path: Path) -> None:
     result = run("export", ARCHIVE, "--tool", "nobody")
     lost = run("export", ARCHIVE, "-o", tmp_path / "no" / "folder")
@@ -111,8 +104,7 @@ def test_empty_export_is_reported(tmp_path: Path) -> None:
     assert (lost.exit_code, lost.stderr.count("\n")) == (2, 1)
 
 
-@requirement("export.redact")
-@pytest.mark.parametrize("form", ["json", "csv", "markdown", "perfetto", "otlp"])
+@pytest.mark.parametrize("form", ["json", "csv", "markdown", "perfetto", "otlp", "atif"])
 def test_redacted_export_contains_no_names(form: str) -> None:
     text = exported(ARCHIVE, "--format", form, "--redact")
 
@@ -121,7 +113,6 @@ def test_redacted_export_contains_no_names(form: str) -> None:
     assert "/home/[user-" in text.replace("\\[", "[")
 
 
-@requirement("export.redact")
 def test_redaction_gives_the_same_text_and_report_with_one_or_two_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +140,6 @@ def test_redaction_gives_the_same_text_and_report_with_one_or_two_processes(
     assert redacted(2, 0) == alone
 
 
-@requirement("export.redact")
 @pytest.mark.parametrize("depth", [300, 600, 900])
 @pytest.mark.parametrize("start, end", ["[]", ('{"k":', "}")])
 def test_deeply_nested_input_is_redacted_the_same_with_one_or_two_processes(
@@ -174,7 +164,6 @@ def test_deeply_nested_input_is_redacted_the_same_with_one_or_two_processes(
     assert "ann@" not in alone[1]
 
 
-@requirement("export.redact")
 def test_preview_of_a_page_has_the_replacements_of_the_page() -> None:
     page = exported(ARCHIVE, "3c5a7e91", "--format", "html", "--redact")
     preview = exported(ARCHIVE, "3c5a7e91", "--format", "html", "--redact", "--preview")
@@ -184,16 +173,14 @@ def test_preview_of_a_page_has_the_replacements_of_the_page() -> None:
     assert all(placeholder in page for placeholder in placeholders)
 
 
-@requirement("export.skeleton")
 def test_skeleton_contains_no_targets() -> None:
     table = list(csv.DictReader(io.StringIO(exported(ARCHIVE, "--format", "csv", "--skeleton"))))
 
     assert {row["tool"] for row in table} >= {"Bash", "Read", "Edit"}
     assert all(row["target"].startswith("<") or not row["target"] for row in table)
-    assert all(row["file"] == "" for row in table)
+    assert all(row["file"].startswith("file-") for row in table)
 
 
-@requirement("export.page")
 def test_show_writes_a_full_redacted_or_anonymized_page(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
 
@@ -212,7 +199,6 @@ def test_show_writes_a_full_redacted_or_anonymized_page(tmp_path: Path) -> None:
     assert "gauge" not in bare
 
 
-@requirement("export.page")
 def test_export_writes_the_page_of_show_and_opens_it(tmp_path: Path) -> None:
     opened, page = tmp_path / "opened", tmp_path / "page.html"
     browser = tmp_path / "browser"
@@ -230,7 +216,6 @@ def test_export_writes_the_page_of_show_and_opens_it(tmp_path: Path) -> None:
     assert Path(second.removeprefix("file://")).read_text(encoding="utf-8") == output
 
 
-@requirement("export.page")
 def test_page_of_several_sessions_is_refused() -> None:
     result = run("export", ARCHIVE, "--format", "html")
 
@@ -240,7 +225,6 @@ def test_page_of_several_sessions_is_refused() -> None:
     assert '"tool":"Bash"' not in run("export", ARCHIVE, "3c5a7e91", "--format", "html", "--tool", "grep").stdout
 
 
-@requirement("export.page")
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -254,3 +238,16 @@ def test_impossible_page_is_refused_in_one_line(arguments: list[str], text: str)
 
     assert result.exit_code == 2
     assert text in result.stderr
+
+
+def test_csv_has_the_whole_command(tmp_path: Path) -> None:
+    command = " ".join(f"word{n}" for n in range(100))
+    builder = TranscriptBuilder().prompt("run it")
+    builder.result(builder.call("Bash", {"command": command}), claude_results.ran("ok"))
+    path = builder.write(tmp_path / "a.jsonl")
+
+    output = typed("export", "--format", "csv", "-o", tmp_path / "out.csv", path).output
+
+    (row,) = csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text(encoding="utf-8")))
+    assert row["target"] == command
+    assert re.fullmatch(rf"{tmp_path}/out.csv: \d.\d kB\n", output)

@@ -11,7 +11,6 @@ import pytest
 from tests.cli.terminal import message
 from tests.cli.test_exec import run
 from tests.fork_server import TOOLSPAN
-from tests.requirement import requirement
 from tests.runtime.hooks.hook_sessions import at, command, run_agent
 from toolspan.testing import say, use
 
@@ -29,7 +28,6 @@ def settings(folder: Path, block: object) -> tuple[str, str]:
     return "--settings", str(path)
 
 
-@requirement("cli.hook-faults")
 def test_failing_hook_is_reported_once_and_counted_at_the_end(tmp_path: Path) -> None:
     lines = [message((f"c{n}", "Bash", {"command": "true"})) for n in range(3)]
 
@@ -45,7 +43,6 @@ def test_failing_hook_is_reported_once_and_counted_at_the_end(tmp_path: Path) ->
     assert missing[1:] == late[1:] == ["3 times in total"]
 
 
-@requirement("cli.hook-faults")
 def test_hook_that_fails_closed_is_reported_only_in_the_result(tmp_path: Path) -> None:
     line = message(("a", "Bash", {"command": "true"}))
     options = ("--transcript", "none", "--fail-closed", *settings(tmp_path, FAILING))
@@ -55,7 +52,6 @@ def test_hook_that_fails_closed_is_reported_only_in_the_result(tmp_path: Path) -
     assert (row["state"], result.stderr) == ("blocked_by_hook", "")
 
 
-@requirement("cli.hook-faults")
 @pytest.mark.parametrize("form", ["text", "stream-json"])
 def test_run_reports_a_failing_hook_on_stderr(tmp_path: Path, form: str) -> None:
     block = {
@@ -74,7 +70,6 @@ def test_run_reports_a_failing_hook_on_stderr(tmp_path: Path, form: str) -> None
     assert last.startswith("toolspan: the SessionEnd hook '/no/such/guard' failed and is ignored: ")
 
 
-@requirement("cli.hook-faults")
 def test_server_reports_a_failing_hook_on_stderr(tmp_path: Path) -> None:
     called = {"name": "Bash", "arguments": {"command": "true"}}
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": CLIENT}
@@ -106,7 +101,6 @@ def test_server_reports_a_failing_hook_on_stderr(tmp_path: Path) -> None:
     assert output[1] == f"{about}2 times in total"
 
 
-@requirement("cli.plain-complaints")
 def test_folder_name_is_printed_without_control_characters(tmp_path: Path) -> None:
     folder = tmp_path / "new\x1b]0;owned\x07"
     (folder / ".claude").mkdir(parents=True)

@@ -11,7 +11,6 @@ from click.testing import CliRunner, Result
 from tests.analysis.recorded_edits import ClaudeFolder, CodexFolder
 from tests.cli.command import rows as rows_of
 from tests.cli.command import run
-from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.diffs.codex_patch import AddFile, DeleteFile, PatchChunk, UpdateFile
 from toolspan.testing import TranscriptBuilder, claude_results
@@ -49,7 +48,6 @@ def transcript(workspace: ClaudeFolder) -> str:
     return workspace.transcript().file
 
 
-@requirement("files.command")
 @pytest.mark.parametrize("columns", [60, 80, 140])
 def test_changed_files_are_listed_with_lines_and_errors(workspace: ClaudeFolder, columns: int) -> None:
     output = printed(transcript(workspace), columns=columns).splitlines()
@@ -62,23 +60,21 @@ def test_changed_files_are_listed_with_lines_and_errors(workspace: ClaudeFolder,
     assert any("--path FILE" in line for line in output)
 
 
-@requirement("files.command")
 def test_json_has_one_object_per_file(workspace: ClaudeFolder) -> None:
     first, second = rows(transcript(workspace))
     assert (first["path"], first["changes"], first["added"], first["removed"]) == (
         workspace.path("a.py"), 2, 4, 1,
     )  # fmt: skip
-    assert (second["errors"], second["created"]) == (1, 1)
+    assert (second["unsuccessful"], second["created"]) == (1, 1)
     edited = rows(transcript(workspace), "--tool", "edit")
     assert {row["path"]: row["changes"] for row in edited} == {workspace.path("a.py"): 1}
-    assert "1 file, +2 −1 lines\nCalls failed to change 1 more file." in printed(
+    assert "1 file, +2 −1 lines\nOnly unsuccessful calls would have changed 1 more file." in printed(
         transcript(workspace), "--tool", "edit"
     )
     failed = rows(transcript(workspace), "--state", "failed")
-    assert {row["path"]: row["errors"] for row in failed} == {workspace.path("b.md"): 1}
+    assert {row["path"]: row["unsuccessful"] for row in failed} == {workspace.path("b.md"): 1}
 
 
-@requirement("files.command")
 def test_file_that_a_patch_replaces_is_not_deleted(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     workspace = CodexFolder(tmp_path / "work", events=False)
@@ -97,7 +93,6 @@ def test_file_that_a_patch_replaces_is_not_deleted(tmp_path: Path) -> None:
     assert (side["files_changed"], side["lines_added"], side["lines_removed"]) == (1, 5, 2)
 
 
-@requirement("files.command")
 def test_the_history_of_a_file_has_every_diff(workspace: ClaudeFolder) -> None:
     output = printed(transcript(workspace), "a.py")
     assert "created" in output
@@ -106,10 +101,9 @@ def test_the_history_of_a_file_has_every_diff(workspace: ClaudeFolder) -> None:
     created, changed = rows(transcript(workspace), "--path", "a.py")
     assert (created["kind"], changed["kind"]) == ("created", "edited")
     assert changed["diff"].endswith("-two\n+2\n+3\n")
-    assert "1 further call failed" in printed(transcript(workspace), "b.md")
+    assert "1 further call was unsuccessful" in printed(transcript(workspace), "b.md")
 
 
-@requirement("files.command")
 def test_content_of_a_file_is_printed_as_it_was(workspace: ClaudeFolder) -> None:
     call = rows(transcript(workspace), "a.py")[0]["call"]
     assert printed(transcript(workspace), "a.py", "--content") == "one\n2\n3\n"
@@ -121,7 +115,6 @@ def test_content_of_a_file_is_printed_as_it_was(workspace: ClaudeFolder) -> None
     assert f"after {call}: exact" in result.stderr
 
 
-@requirement("files.command")
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -140,7 +133,6 @@ def test_invalid_arguments_are_reported_in_one_line(workspace: ClaudeFolder, arg
     assert "Traceback" not in result.output
 
 
-@requirement("files.command")
 def test_folder_path_restricts_the_list(workspace: ClaudeFolder) -> None:
     (workspace.folder / "sub").mkdir()
     workspace.write("sub/c.py", "1\n")
@@ -148,7 +140,6 @@ def test_folder_path_restricts_the_list(workspace: ClaudeFolder) -> None:
     assert [row["path"] for row in result] == [workspace.path("sub/c.py")]
 
 
-@requirement("files.command")
 def test_archive_is_listed_by_project(tmp_path: Path) -> None:
     import toolspan
 
@@ -157,7 +148,6 @@ def test_archive_is_listed_by_project(tmp_path: Path) -> None:
     assert [row["last"] for row in result] == sorted(row["last"] for row in result)
 
 
-@requirement("files.command")
 def test_moved_file_keeps_its_history(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     workspace = CodexFolder(tmp_path / "work")
@@ -176,21 +166,19 @@ def test_moved_file_keeps_its_history(tmp_path: Path) -> None:
     assert "rename to" in rows(rollout, "a.py")[1]["diff"]
 
 
-@requirement("files.command")
-def test_dialect_restricts_the_list_to_one_client(workspace: ClaudeFolder, tmp_path: Path) -> None:
+def test_client_restricts_the_list_to_one_client(workspace: ClaudeFolder, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     rollout = CodexFolder(tmp_path / "other")
     rollout.patch(AddFile(path="z.py", lines=("one",)))
     sources = [transcript(workspace), rollout.transcript().file]
 
-    codex = {row["path"] for row in rows(*sources, "--dialect", "codex")}
-    claude = {row["path"] for row in rows(*sources, "--dialect", "claude")}
+    codex = {row["path"] for row in rows(*sources, "--client", "codex")}
+    claude = {row["path"] for row in rows(*sources, "--client", "claude")}
 
     assert codex == {rollout.path("z.py")}
     assert claude == {row["path"] for row in rows(*sources)} - codex
 
 
-@requirement("cli.wrong-words-are-one-line")
 def test_deleted_current_folder_is_reported(
     workspace: ClaudeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +199,6 @@ def changed(cwd: str, path: str) -> TranscriptBuilder:
     return builder.result(call, claude_results.written(path, "one\n"))
 
 
-@requirement("files.project")
 def test_project_is_that_of_the_session_not_of_the_file(tmp_path: Path) -> None:
     changed("/lake", "/lake/boat.py").write(tmp_path / "a.jsonl")
     changed("/sea", "/lake/far.py").write(tmp_path / "b.jsonl")
@@ -220,7 +207,6 @@ def test_project_is_that_of_the_session_not_of_the_file(tmp_path: Path) -> None:
     assert {row["path"] for row in rows(tmp_path, "--project", "/lake")} == {"/lake/boat.py", "/sea/near.py"}
 
 
-@requirement("cli.session-is-there")
 def test_unknown_session_is_refused(tmp_path: Path) -> None:
     changed("/lake", "/lake/boat.py").write(tmp_path / "a.jsonl")
 
@@ -230,3 +216,14 @@ def test_unknown_session_is_refused(tmp_path: Path) -> None:
         assert result.stderr == "toolspan: no session begins with 'zzz'\n"
     assert "no session" in run("calls", tmp_path / "a.jsonl", "--session", "zzz", code=2).stderr
     assert "0 matches" in run("search", "nowhere", f"{tmp_path}/", "--session", "la").stdout
+
+
+def test_a_windows_drive_in_either_case_is_one_file_and_one_project(tmp_path: Path) -> None:
+    for name, drive in (("a1", "c"), ("b2", "C")):
+        path = f"{drive}:\\work\\lamp.py"
+        builder = TranscriptBuilder(session_id=name, cwd=f"{drive}:\\work").prompt("fix")
+        edit = builder.call("Edit", {"file_path": path, "old_string": "off", "new_string": "on"})
+        builder.result(edit, claude_results.edited(path, "off", "off", "on")).write(tmp_path / f"{name}.jsonl")
+
+    assert [row["path"] for row in rows_of(run("files", "--json", tmp_path))] == ["C:\\work\\lamp.py"]
+    assert [row["project"] for row in rows_of(run("usage", "--by", "project", "--json", tmp_path))] == ["C:\\work"]

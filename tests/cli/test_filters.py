@@ -130,14 +130,30 @@ def test_a_month_and_a_day_are_local(tmp_path: Path) -> None:
         assert not toolspan("calls", str(tmp_path), "--json", "--since", since, TZ="UTC").stdout
 
 
+@pytest.mark.parametrize("command", ["calls", "errors", "stats", "time", "sessions", "files", "usage", "flows"])
+@pytest.mark.parametrize("since", [[], ["--since", "2026-11"]])
+def test_until_includes_the_day_or_the_month_that_it_names(command: str, since: list[str]) -> None:
+    def ask(*until: str) -> str:
+        return toolspan(command, ARCHIVE, "--json", *since, *until, TZ="UTC").stdout
+
+    assert ask("--until", "2026-11") == ask()
+    assert ask("--until", "2026-11-04") == ask("--until", "2026-11-04T23:59:59.999Z") != ask("--until", "2026-11-03")
+
+
 @pytest.mark.parametrize(
     ("command", "column", "field"),
-    [("calls", "took", "duration_ms"), ("sessions", "started", "started"), ("files", "changes", "changes")],
+    [
+        ("calls", "took", "duration_ms"),
+        ("calls", "duration", "duration_ms"),
+        ("sessions", "started", "started"),
+        ("files", "changes", "changes"),
+    ],
 )
 def test_numbers_sort_descending_and_texts_ascending_unless_reversed(command: str, column: str, field: str) -> None:
     def values(order: str) -> list[Any]:
-        rows = toolspan(command, ARCHIVE, "--json", "--sort", order).stdout.splitlines()
-        return [value for row in rows if (value := json.loads(row)[field]) is not None]
+        rows = map(json.loads, toolspan(command, ARCHIVE, "--json", "--sort", order).stdout.splitlines())
+        wait = "wait_ms" if field == "duration_ms" else ""  # a wait for permission is not the time of a call
+        return [row[field] - (row.get(wait) or 0) if wait else row[field] for row in rows if row[field] is not None]
 
     is_number = isinstance(values(column)[0], int)
     assert values(column) == sorted(values(column), reverse=is_number)

@@ -10,7 +10,6 @@ from click.testing import CliRunner, Result
 
 from tests.cli.command import rows as rows_of
 from tests.cli.command import run
-from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder, claude_results, codex_builder
 from toolspan.testing.codex_builder import RolloutBuilder
@@ -43,11 +42,10 @@ def session_with_recovery(session_id: str = "s") -> TranscriptBuilder:
     return builder
 
 
-@requirement("flows.command")
 def test_summary_comes_first_then_chains_evasions_and_missed_batches(tmp_path: Path) -> None:
     output = flows(session_with_recovery().write(tmp_path / "s.jsonl")).stdout
 
-    assert output.startswith("2 of 2 failures in 7 calls were recovered (100%)")
+    assert output.startswith("2 of 2 unsuccessful calls in 7 calls were recovered (100%)")
     assert "1 possible evasion" in output
     assert "Write(user_denied) → Bash" in output
     assert "1 missed batch: 2 messages" in output
@@ -55,7 +53,6 @@ def test_summary_comes_first_then_chains_evasions_and_missed_batches(tmp_path: P
     assert "Edit → Read → Edit" in output
 
 
-@requirement("flows.command")
 def test_json_has_one_object_per_flow(tmp_path: Path) -> None:
     result = rows(session_with_recovery().write(tmp_path / "s.jsonl"))
 
@@ -63,7 +60,6 @@ def test_json_has_one_object_per_flow(tmp_path: Path) -> None:
     assert [row["name"] for row in result if row["type"] == "chain"] == ["read_before_write", "tool_switch"]
 
 
-@requirement("flows.command")
 def test_chains_are_selected_by_name_or_failed_call(tmp_path: Path) -> None:
     file = session_with_recovery().write(tmp_path / "s.jsonl")
 
@@ -72,7 +68,6 @@ def test_chains_are_selected_by_name_or_failed_call(tmp_path: Path) -> None:
     assert [row["start"]["tool"] for row in rows(file, "--tool", "Write") if "start" in row] == ["Write"]
 
 
-@requirement("flows.command")
 def test_counts_respect_the_filters(tmp_path: Path) -> None:
     session_with_recovery().write(tmp_path / "s.jsonl")
     rollout = RolloutBuilder().prompt("go")
@@ -80,15 +75,14 @@ def test_counts_respect_the_filters(tmp_path: Path) -> None:
     rollout.write(tmp_path / "rollout-2026-01-01T00-00-00-r.jsonl")
 
     assert "in 8 calls" in flows(tmp_path).stdout.splitlines()[0]
-    assert "0 of 1 failure in 1 call " in flows(tmp_path, "--dialect", "codex").stdout
-    assert "in 7 calls" in flows(tmp_path, "--dialect", "claude").stdout
+    assert "0 of 1 unsuccessful call in 1 call " in flows(tmp_path, "--client", "codex").stdout
+    assert "in 7 calls" in flows(tmp_path, "--client", "claude").stdout
     chosen = flows(tmp_path, "--tool", "Write").stdout
-    assert chosen.startswith("1 of 1 failure was recovered")
+    assert chosen.startswith("1 of 1 unsuccessful call was recovered")
     later = flows(tmp_path, "--since", "2999-01-01").stdout
-    assert later == "0 failures\n"
+    assert later == "0 unsuccessful calls\n"
 
 
-@requirement("errors.recovered")
 def test_errors_shows_how_many_of_a_group_were_recovered_and_how(tmp_path: Path) -> None:
     session_with_recovery("one").write(tmp_path / "one.jsonl")
     lonely = TranscriptBuilder(session_id="two").prompt("go")

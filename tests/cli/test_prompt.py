@@ -13,10 +13,9 @@ import pytest
 import toolspan
 from tests.cli.terminal import Terminal, exec_terminal, message
 from tests.fork_server import TOOLSPAN
-from tests.requirement import requirement
 from tests.runtime.permissions.requests import make_request
 from toolspan.cli.prompt import terminal as prompt_terminal
-from toolspan.cli.prompt.approver import SessionPermissions
+from toolspan.integrations.grants import SessionPermissions
 from toolspan.runtime.permissions import Permissions, decide
 from toolspan.runtime.profiles import FileValues, profile
 from toolspan.tools.request_preview import preview_change
@@ -41,7 +40,6 @@ def scopes(path: Path) -> list[str | None]:
     return [event.scope for span in spans for event in span.events if isinstance(event, Permission)]
 
 
-@requirement("prompt.once")
 def test_once_allows_only_this_call(tmp_path: Path) -> None:
     with exec_terminal(tmp_path) as terminal:
         terminal.send_calls(bash("a", "mkdir one"))
@@ -57,7 +55,6 @@ def test_once_allows_only_this_call(tmp_path: Path) -> None:
     assert scopes(tmp_path / "t.jsonl") == ["once", "once"]
 
 
-@requirement("prompt.always")
 def test_always_for_the_session_allows_later_calls_and_writes_nothing(tmp_path: Path) -> None:
     with exec_terminal(tmp_path) as terminal:
         terminal.send_calls(bash("a", "npm --version; python3 -c 1; npm run x"))
@@ -77,7 +74,6 @@ def test_always_for_the_session_allows_later_calls_and_writes_nothing(tmp_path: 
     assert not (tmp_path / "project/.claude").exists()
 
 
-@requirement("prompt.kept")
 @pytest.mark.parametrize(
     ("number", "name"), [(2, "project/.claude/settings.local.json"), (3, "home/.claude/settings.json")]
 )
@@ -105,7 +101,6 @@ def test_always_can_be_saved_to_settings_for_the_next_session(tmp_path: Path, nu
     assert decisions(later) == []
 
 
-@requirement("prompt.kept")
 def test_broken_settings_file_is_left_unchanged_and_the_question_is_repeated(tmp_path: Path) -> None:
     with exec_terminal(tmp_path) as terminal:
         terminal.send_calls(bash("a", "npm run nothing"))
@@ -125,7 +120,6 @@ def test_broken_settings_file_is_left_unchanged_and_the_question_is_repeated(tmp
     assert decisions(rows) == [("a", "user_reject")]
 
 
-@requirement("prompt.deny")
 def test_plain_no_ends_the_turn_and_its_other_calls(tmp_path: Path) -> None:
     with exec_terminal(tmp_path) as terminal:
         terminal.send_calls(bash("a", "mkdir one"), bash("b", "mkdir two"))
@@ -139,7 +133,6 @@ def test_plain_no_ends_the_turn_and_its_other_calls(tmp_path: Path) -> None:
     assert list((tmp_path / "project").iterdir()) == []
 
 
-@requirement("prompt.comment")
 def test_no_with_a_comment_reaches_the_model_and_the_turn_continues(tmp_path: Path) -> None:
     with exec_terminal(tmp_path) as terminal:
         terminal.send_calls(bash("a", "mkdir one"), bash("b", "mkdir two"))
@@ -154,7 +147,6 @@ def test_no_with_a_comment_reaches_the_model_and_the_turn_continues(tmp_path: Pa
     assert results["b"]["state"] == "succeeded"
 
 
-@requirement("prompt.end")
 def test_end_of_input_is_a_denial(tmp_path: Path) -> None:
     with exec_terminal(tmp_path) as terminal:
         terminal.send_calls(bash("a", "mkdir one"))
@@ -165,7 +157,6 @@ def test_end_of_input_is_a_denial(tmp_path: Path) -> None:
     assert not (tmp_path / "project/one").exists()
 
 
-@requirement("prompt.interrupt")
 def test_ctrl_c_ends_the_turn_and_every_call_has_its_result(tmp_path: Path) -> None:
     with exec_terminal(tmp_path) as terminal:
         terminal.send_calls(bash("a", "mkdir one"), bash("b", "mkdir two"))
@@ -179,7 +170,6 @@ def test_ctrl_c_ends_the_turn_and_every_call_has_its_result(tmp_path: Path) -> N
     assert list((tmp_path / "project").iterdir()) == []
 
 
-@requirement("prompt.typed-before")
 def test_input_typed_before_the_question_is_discarded(tmp_path: Path) -> None:
     with exec_terminal(tmp_path) as terminal:
         terminal.send_calls(bash("a", "echo ready"))
@@ -193,7 +183,6 @@ def test_input_typed_before_the_question_is_discarded(tmp_path: Path) -> None:
     assert decisions(rows) == [("b", "user_reject")]
 
 
-@requirement("prompt.one-at-a-time")
 def test_questions_are_asked_one_by_one_and_an_answer_may_settle_several(tmp_path: Path) -> None:
     files = [tmp_path / "outside" / name for name in ("a", "b", "c")]
     files[0].parent.mkdir()
@@ -214,7 +203,6 @@ def test_questions_are_asked_one_by_one_and_an_answer_may_settle_several(tmp_pat
     assert terminal.screen.count("needs permission") == 2
 
 
-@requirement("prompt.hostile")
 def test_content_of_a_call_is_escaped_for_the_terminal(tmp_path: Path) -> None:
     command = "touch b\nwhy     it is safe\n" + (
         "touch a \u202elive\u2066 x\u200by \u3164 " + "word " * 2000 + "THE-END"
@@ -239,7 +227,6 @@ def test_content_of_a_call_is_escaped_for_the_terminal(tmp_path: Path) -> None:
     assert not any(hostile in terminal.screen for hostile in "\x07\u202e\u2066\u200b\u3164")
 
 
-@requirement("prompt.whole")
 @pytest.mark.parametrize(
     "command",
     ["mkdir one\n" + "\n" * 300 + "mkdir two", "mkdir " + "one " * 2000 + "two"],
@@ -264,7 +251,6 @@ def test_call_with_lines_that_are_not_shown_is_allowed_only_after_viewing_them(t
     assert list((tmp_path / "project").iterdir()) == []
 
 
-@requirement("prompt.file")
 def test_question_names_the_file_with_links_resolved(tmp_path: Path) -> None:
     project, profile_file = tmp_path / "project", tmp_path / "home/.bashrc"
     for folder in (project, profile_file.parent):
@@ -291,7 +277,6 @@ def _joined(screen: str) -> str:
     return "".join(_plain(screen).split())
 
 
-@requirement("prompt.resize")
 def test_terminal_may_shrink_during_a_question(tmp_path: Path) -> None:
     with exec_terminal(tmp_path) as terminal:
         terminal.send_calls(bash("a", "touch " + "name " * 30))
@@ -307,7 +292,6 @@ def test_terminal_may_shrink_during_a_question(tmp_path: Path) -> None:
     assert max(map(len, body)) == 30
 
 
-@requirement("prompt.change")
 def test_edits_are_shown_as_diffs(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
@@ -343,7 +327,6 @@ def _plain(screen: str) -> str:
     return "".join(f"{line.strip(' |')}\n" for line in screen.split("\r\n"))
 
 
-@requirement("prompt.question")
 def test_question_of_the_model_is_answered_by_number_or_text(tmp_path: Path) -> None:
     options = [{"label": "red", "description": "warm"}, {"label": "blue", "description": "cold"}]
     questions = [{"question": f"{n}?", "header": "x", "options": options} for n in ("A", "B")]
@@ -372,7 +355,6 @@ def without_a_terminal(folder: Path, *options: str) -> subprocess.CompletedProce
     )
 
 
-@requirement("prompt.nobody")
 def test_without_a_terminal_calls_are_denied_with_a_notice(tmp_path: Path) -> None:
     result = without_a_terminal(tmp_path)
 
@@ -385,7 +367,6 @@ def test_without_a_terminal_calls_are_denied_with_a_notice(tmp_path: Path) -> No
     assert "use either --ask or --permission-prompt-tool" in result.stderr
 
 
-@requirement("prompt.hook-asks")
 def test_question_of_a_hook_is_asked_every_time(tmp_path: Path) -> None:
     decision = {"hookEventName": "PreToolUse", "permissionDecision": "ask"}
     output = json.dumps({"hookSpecificOutput": {**decision, "permissionDecisionReason": "sure?"}})
@@ -408,7 +389,6 @@ def _finish_denied(terminal: Terminal) -> None:
     terminal.finish()
 
 
-@requirement("prompt.notice")
 def test_notification_and_permission_hooks_run_in_every_version(tmp_path: Path) -> None:
     path = tmp_path / "home/.claude/settings.json"
     path.parent.mkdir(parents=True)
@@ -438,7 +418,6 @@ def _handler(line: str) -> dict[str, object]:
     return {"type": "command", "command": line}
 
 
-@requirement("prompt.nobody")
 def test_background_process_asks_nothing(tmp_path: Path) -> None:
     background = ("bash", "-c", 'set -m; "$@" <&3 & wait', "-")
     stdin = ("bash", "-c", 'exec 3<&0; exec "$@"', "-")
@@ -451,14 +430,12 @@ def test_background_process_asks_nothing(tmp_path: Path) -> None:
     assert "needs permission" not in terminal.screen
 
 
-@requirement("prompt.nobody")
 def test_ask_needs_the_terminal_for_answers(tmp_path: Path) -> None:
     with exec_terminal(tmp_path, wrapper=("sh", "-c", 'exec "$@" < /dev/tty', "-")) as terminal:
         terminal.wait_for("--ask needs the terminal for your answers")
         assert terminal.child.wait(30) == 2
 
 
-@requirement("prompt.change")
 def test_several_edits_are_shown_as_one_diff(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a “b” c\r\nd\r\n", encoding="utf-8", newline="")
     edits = [{"old_string": '"b"', "new_string": '"x"'}, {"old_string": "d", "new_string": "e", "replace_all": True}]
@@ -475,7 +452,6 @@ def files() -> FileValues:
     return profile().files
 
 
-@requirement("prompt.always")
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     "command",
@@ -497,7 +473,6 @@ async def test_always_is_not_offered_for_code_secrets_or_long_lists(tmp_path: Pa
     assert await permissions.find_offer(request, ask) is None
 
 
-@requirement("run.conversation")
 @pytest.mark.anyio
 async def test_question_that_arrives_as_the_prompt_begins_is_shown_first() -> None:
     main, side = os.openpty()

@@ -5,14 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.requirement import requirement
 from toolspan.cli.prompt.terminal import cut_middle
 from toolspan.types.visible_text import escape_invisible, text_width, wrap_text
 
 TEXTS = st.text(st.characters() | st.sampled_from("\x1b\x07\u202e\u200b\u3164字é\n\t"))
 
 
-@requirement("prompt.hostile")
 @given(TEXTS, st.integers(2, 30))
 def test_every_line_is_printable_and_fits_without_losing_text(text: str, width: int) -> None:
     lines = ["".join(row.pieces) for row in wrap_text(text, width)]
@@ -21,7 +19,6 @@ def test_every_line_is_printable_and_fits_without_losing_text(text: str, width: 
     assert "".join(lines) == "".join(map(escape_invisible, text.split("\n")))
 
 
-@requirement("prompt.hostile")
 @given(st.lists(st.text(max_size=3)), st.integers(3, 12))
 def test_long_text_is_cut_in_the_middle(lines: list[str], most: int) -> None:
     output = cut_middle(lines, most)

@@ -13,7 +13,6 @@ import pytest
 
 from tests.cli.command import rows
 from tests.fork_server import TOOLSPAN, run_toolspan
-from tests.requirement import requirement
 from toolspan.testing import TranscriptBuilder
 
 pytestmark = pytest.mark.usefixtures("fork_server")
@@ -29,7 +28,7 @@ def project(tmp_path: Path) -> Path:
 
 def session(project: Path, text: str = "1\tone\n2\t") -> Path:
     """Write a transcript with a read, a command, and a subagent's read."""
-    builder = TranscriptBuilder(cwd=str(project), version="2.1.325").prompt("Go on.")
+    builder = TranscriptBuilder(cwd=str(project), version="2.1.327").prompt("Go on.")
     file = {"file_path": str(project / "a.txt")}
     builder.result(builder.call("Read", file, id="c1"), text)
     builder.result(builder.call("Bash", {"command": "echo \x1b[31mred"}, id="c2"), "red")
@@ -48,7 +47,6 @@ def replay(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return run_toolspan("replay", *arguments)
 
 
-@requirement("replay.command")
 def test_identical_replay_exits_with_0(project: Path) -> None:
     result = replay(session(project), "--all")
 
@@ -56,10 +54,9 @@ def test_identical_replay_exits_with_0(project: Path) -> None:
     assert "shell commands are skipped; --bash runs them" in result.stdout
     assert "4 calls: 2 the same, 0 different, 2 skipped" in result.stdout
     assert "\x1b" not in result.stdout
-    assert "client 2.1.325" in result.stdout
+    assert "client 2.1.327" in result.stdout
 
 
-@requirement("replay.command")
 def test_differences_exit_with_1_and_are_shown(project: Path) -> None:
     path = session(project, "1\tother \x1b[31mwords")
     completed = replay(path)
@@ -80,7 +77,6 @@ def test_differences_exit_with_1_and_are_shown(project: Path) -> None:
     }
 
 
-@requirement("replay.command")
 def test_copy_is_kept_on_request(project: Path) -> None:
     summary = rows(replay(session(project), "--json", "--keep"))[-1]
 
@@ -95,7 +91,6 @@ def test_copy_is_kept_on_request(project: Path) -> None:
     assert not copy.exists()
 
 
-@requirement("replay.command")
 def test_another_folder_can_replace_the_recorded_one(tmp_path: Path, project: Path) -> None:
     path = session(project)
     moved = project.rename(tmp_path / "moved")
@@ -104,7 +99,6 @@ def test_another_folder_can_replace_the_recorded_one(tmp_path: Path, project: Pa
     assert "does not exist" in replay(path).stdout
 
 
-@requirement("replay.command")
 def test_impossible_replay_is_reported_in_one_line(tmp_path: Path, project: Path) -> None:
     path = session(project)
     (project / "big").write_bytes(b"x" * (2 << 20))
@@ -121,7 +115,6 @@ def test_impossible_replay_is_reported_in_one_line(tmp_path: Path, project: Path
         assert len(result.stderr.splitlines()) == 1
 
 
-@requirement("replay.command")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_commands_and_removes_the_copy(tmp_path: Path, project: Path, number: signal.Signals) -> None:
     seconds = f"600.{uuid.uuid4().int}"

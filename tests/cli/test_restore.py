@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 from tests.analysis.recorded_edits import ClaudeFolder
 from tests.cli.terminal import run_at_terminal
 from tests.fork_server import TOOLSPAN
-from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.integrations.restore import BACKUP_SUFFIX
 
@@ -34,7 +33,6 @@ def names(workspace: ClaudeFolder) -> list[str]:
     return sorted(path.name for path in workspace.folder.iterdir())
 
 
-@requirement("restore.command")
 def test_file_gets_its_earlier_content_back(workspace: ClaudeFolder) -> None:
     write_call = workspace.write("a.py", "one\n")
     workspace.edit("a.py", "one", "two")
@@ -49,7 +47,6 @@ def test_file_gets_its_earlier_content_back(workspace: ClaudeFolder) -> None:
         assert (workspace.folder / name).stat().st_mode & 0o777 == 0o750
 
 
-@requirement("restore.command")
 def test_deleted_file_gets_its_last_content_back(workspace: ClaudeFolder) -> None:
     workspace.write("a.py", "one\n")
     workspace.edit("a.py", "one", "two")
@@ -63,7 +60,6 @@ def test_deleted_file_gets_its_last_content_back(workspace: ClaudeFolder) -> Non
     assert names(workspace) == ["a.py"]
 
 
-@requirement("restore.command")
 def test_file_that_did_not_exist_yet_is_removed(workspace: ClaudeFolder) -> None:
     write_call = workspace.write("a.py", "one\n")
     result = restore("a.py", "--before", write_call, "--yes", workspace=workspace)
@@ -76,7 +72,6 @@ def test_file_that_did_not_exist_yet_is_removed(workspace: ClaudeFolder) -> None
     assert names(workspace) == ["a.py" + BACKUP_SUFFIX, f"a.py{BACKUP_SUFFIX}-2"]
 
 
-@requirement("restore.command")
 def test_no_backup_and_dry_run_are_respected(workspace: ClaudeFolder) -> None:
     write_call = workspace.write("a.py", "one\n")
     workspace.edit("a.py", "one", "two")
@@ -89,7 +84,6 @@ def test_no_backup_and_dry_run_are_respected(workspace: ClaudeFolder) -> None:
     assert names(workspace) == []
 
 
-@requirement("restore.command")
 def test_content_can_be_written_to_another_path(workspace: ClaudeFolder, tmp_path: Path) -> None:
     write_call = workspace.write("a.py", "one\n")
     workspace.edit("a.py", "one", "two")
@@ -103,7 +97,6 @@ def test_content_can_be_written_to_another_path(workspace: ClaudeFolder, tmp_pat
     assert restore("a.py", "--after", write_call, "--output", "-", workspace=workspace).stdout == "one\n"
 
 
-@requirement("restore.folder")
 def test_folder_is_refused_as_target(workspace: ClaudeFolder, tmp_path: Path) -> None:
     workspace.write("a.py", "one\n")
 
@@ -113,7 +106,6 @@ def test_folder_is_refused_as_target(workspace: ClaudeFolder, tmp_path: Path) ->
     assert f"{tmp_path}: is a folder; name a file in it" in result.stderr
 
 
-@requirement("restore.command")
 def test_line_endings_bom_and_links_of_the_file_on_disk_are_kept(workspace: ClaudeFolder) -> None:
     write_call = workspace.write("a.txt", "one\ntwo\n")
     target = workspace.folder / "real.txt"
@@ -131,7 +123,6 @@ def test_line_endings_bom_and_links_of_the_file_on_disk_are_kept(workspace: Clau
     assert "is a link" in result.stderr
 
 
-@requirement("restore.links")
 @pytest.mark.parametrize("is_current_folder", [True, False])
 @pytest.mark.parametrize(
     ("link", "target"),
@@ -163,7 +154,6 @@ def test_link_out_of_the_folder_is_not_written_through(
     assert (outside / "a.py").read_text(encoding="utf-8") == "one\n"
 
 
-@requirement("restore.refuses")
 def test_nothing_is_written_without_confirmation(workspace: ClaudeFolder) -> None:
     write_call = workspace.write("a.py", "one\n")
     workspace.edit("a.py", "one", "two")
@@ -172,7 +162,6 @@ def test_nothing_is_written_without_confirmation(workspace: ClaudeFolder) -> Non
     assert "--yes" in result.stderr
 
 
-@requirement("restore.refuses")
 def test_doubtful_content_needs_force(workspace: ClaudeFolder) -> None:
     workspace.write("a.py", "one\n")
     ran = workspace.shell("make format", {"a.py": "ONE\n"})
@@ -185,7 +174,6 @@ def test_doubtful_content_needs_force(workspace: ClaudeFolder) -> None:
     assert workspace.content("a.py") == "one\n"
 
 
-@requirement("restore.refuses")
 def test_partial_content_is_written_only_elsewhere_and_with_force(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     workspace = ClaudeFolder(tmp_path / "work", originals=False)
@@ -200,7 +188,6 @@ def test_partial_content_is_written_only_elsewhere_and_with_force(tmp_path: Path
     assert (tmp_path / "b").read_text(encoding="utf-8").startswith("… lines 1-12 are not known …")
 
 
-@requirement("restore.refuses")
 def test_missing_folder_is_reported_in_one_line(workspace: ClaudeFolder) -> None:
     (workspace.folder / "sub").mkdir()
     workspace.write("sub/a.py", "one\n")
@@ -217,7 +204,6 @@ def test_missing_folder_is_reported_in_one_line(workspace: ClaudeFolder) -> None
     assert "no such folder; create it before you restore" in " ".join(preview.stdout.split())
 
 
-@requirement("restore.refuses")
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full's file system limits")
 def test_full_disk_loses_nothing(workspace: ClaudeFolder) -> None:
     import resource
@@ -240,7 +226,6 @@ def test_full_disk_loses_nothing(workspace: ClaudeFolder) -> None:
     assert (workspace.content("a.py"), names(workspace)) == ("two\n", ["a.py"])
 
 
-@requirement("restore.refuses")
 @pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
 def test_read_only_folder_loses_nothing(workspace: ClaudeFolder) -> None:
     write_call = workspace.write("a.py", "one\n")
@@ -261,7 +246,6 @@ def restore_at_terminal(workspace: ClaudeFolder, answer: bytes, *arguments: str)
     return run_at_terminal([*TOOLSPAN, "restore", "a.py", workspace.transcript().file, *arguments], answer)
 
 
-@requirement("restore.command")
 @pytest.mark.usefixtures("fork_server")
 def test_user_at_a_terminal_is_asked(workspace: ClaudeFolder) -> None:
     write_call = workspace.write("a.py", "one\n")
@@ -276,7 +260,6 @@ def test_user_at_a_terminal_is_asked(workspace: ClaudeFolder) -> None:
     assert "DELETE" in text
 
 
-@requirement("restore.refuses")
 def test_only_a_nearby_or_fully_named_file_is_written_with_yes(
     workspace: ClaudeFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def rows(result: Completed) -> list[Row]:
 
 
 def model(server: ModelServer, kind: str) -> tuple[str, ...]:
+    pytest.importorskip(kind)
     url = server.url if kind == "anthropic" else f"{server.url}/v1"
     return ("--model", f"{kind}:m", "--base-url", url)
 
@@ -81,7 +82,6 @@ def transcript(folder: Path) -> Path:
     return result
 
 
-@requirement("run.servers")
 @KINDS
 def test_a_model_behind_a_server_works_with_real_tools(tmp_path: Path, kind: str) -> None:
     work = tmp_path / "work"
@@ -108,7 +108,6 @@ def test_a_model_behind_a_server_works_with_real_tools(tmp_path: Path, kind: str
     assert toolspan.read(path).tokens.output_tokens > 0
 
 
-@requirement("run.stream-json")
 def test_stream_has_the_lines_of_the_client_and_can_be_read(tmp_path: Path) -> None:
     result, lines = run_with_server(
         tmp_path,
@@ -136,7 +135,6 @@ def test_stream_has_the_lines_of_the_client_and_can_be_read(tmp_path: Path) -> N
     assert [(s.tool, s.state) for s in spans] == [("Bash", "succeeded"), ("Bash", "failed")]
 
 
-@requirement("run.formats")
 def test_text_output_is_the_final_reply_and_json_one_object(tmp_path: Path) -> None:
     script = tmp_path / "s.json"
     script.write_text(json.dumps([[use("Bash", command="touch made")], [say("Completed.")]]))
@@ -155,7 +153,6 @@ def test_text_output_is_the_final_reply_and_json_one_object(tmp_path: Path) -> N
     assert usage["output_tokens"] > 0
 
 
-@requirement("run.prompt")
 def test_the_prompt_comes_from_the_command_line_or_from_standard_input(tmp_path: Path) -> None:
     for options, typed, text in (
         (("-p", "One."), "ignored", ["One."]),
@@ -171,7 +168,6 @@ def test_the_prompt_comes_from_the_command_line_or_from_standard_input(tmp_path:
         assert [m.text for m in toolspan.read(path).messages() if m.voice == "prompt"] == text
 
 
-@requirement("run.errors")
 @KINDS
 def test_request_to_a_busy_or_broken_server_is_retried(tmp_path: Path, kind: str) -> None:
     result, lines = run_with_server(
@@ -199,7 +195,6 @@ def test_request_to_a_busy_or_broken_server_is_retried(tmp_path: Path, kind: str
     assert check_history(load_history(path)) == []
 
 
-@requirement("run.errors")
 @KINDS
 def test_invalid_calls_are_answered_and_the_turn_continues(tmp_path: Path, kind: str) -> None:
     result, _ = run_with_server(
@@ -220,7 +215,6 @@ def test_invalid_calls_are_answered_and_the_turn_continues(tmp_path: Path, kind:
     assert check_history(load_history(path)) == []
 
 
-@requirement("run.exit-codes")
 def test_incomplete_turn_exits_with_1_and_the_reason(tmp_path: Path) -> None:
     for number, (script, options, reason, subtype) in enumerate(
         (
@@ -228,6 +222,13 @@ def test_incomplete_turn_exits_with_1_and_the_reason(tmp_path: Path) -> None:
             ({"fail": {"status": 400}}, (), "model_error", "error_during_execution"),
             ({"cut": [say("A story")]}, (), "max_tokens", "error_during_execution"),
             (use("Bash", command="true"), ("--max-turns", "1"), "max_turns", "error_max_turns"),
+            (use("Bash", command="true"), ("--max-calls", "1"), "max_calls", "error_max_calls"),
+            (
+                use("Bash", command="true"),
+                ("--max-session-tokens", "1"),
+                "max_budget_tokens",
+                "error_max_budget_tokens",
+            ),
         )
     ):
         path = tmp_path / f"{number}.json"
@@ -240,8 +241,56 @@ def test_incomplete_turn_exits_with_1_and_the_reason(tmp_path: Path) -> None:
         assert last["errors"]
 
 
-@requirement("run.missing")
+def test_run_prints_the_answer(tmp_path: Path) -> None:
+    script, schema, broken = tmp_path / "script.json", tmp_path / "schema.json", tmp_path / "broken.json"
+    script.write_text(json.dumps([use("StructuredOutput", price=3.5)]))
+    schema.write_text(json.dumps({"type": "object", "properties": {"price": {"type": "number"}}}))
+    broken.write_text('{"type": "town"}')
+    model = ("-p", "How much?", "--model", f"scripted:{script}")
+
+    text = run(tmp_path, *model, "--output-schema", str(schema))
+    assert (text.returncode, json.loads(text.stdout)) == (0, {"price": 3.5})
+    (row,) = rows(run(tmp_path, *model, "--output-schema", str(schema), "--output-format", "json"))
+    assert row["structured_output"] == {"price": 3.5}
+    refused = run(tmp_path, *model, "--output-schema", str(broken))
+    assert refused.returncode == 2
+    assert "not a valid JSON Schema" in refused.stderr
+
+
+def test_instructions_of_a_folder_are_used_after_it_is_trusted(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps([say("Hello.")]))
+    prompt = ("-p", "Go.", "--model", f"scripted:{script}", "--setting-sources", "user,project,local")
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "CLAUDE.md").write_text("Speak plainly. @more.md")
+    (work / "more.md").write_text("And briefly.")
+
+    def list_files() -> list[tuple[str, str]]:
+        listed = run_toolspan("tools", "--instructions", "--json", cwd=work, env=env)
+        return [(Path(str(row["path"])).name, str(row["used"])) for row in rows(listed)]
+
+    env = {**environment(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+    assert "CLAUDE.md (instructions)" in run_toolspan(*COMMAND, *prompt, cwd=work, env=env, stdin="").stderr
+    assert list_files() == [("CLAUDE.md", "no")]
+    trusted = run_toolspan("trust", "--yes", cwd=work, env=env)
+    assert "CLAUDE.md: instructions for the model" in trusted.stdout
+    assert "ignoring" not in run_toolspan(*COMMAND, *prompt, cwd=work, env=env, stdin="").stderr
+    (work / "CLAUDE.md").write_text("Speak loudly. @more.md")
+    assert list_files() == [("CLAUDE.md", "yes"), ("more.md", "yes")]
+
+
+def test_budget_for_a_model_without_a_price_is_reported(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps([say("Hello.")]))
+    result = run(tmp_path, "-p", "Go.", "--model", f"scripted:{script}", "--max-budget-usd", "1")
+    assert result.returncode == 0
+    assert "the price of claude-scripted is unknown" in result.stderr
+
+
 def test_invalid_or_missing_option_is_reported_in_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("anthropic")
+    pytest.importorskip("openai")
     script = tmp_path / "bad.json"
     script.write_text("{}")
     for options, arguments in (
@@ -268,7 +317,6 @@ def test_invalid_or_missing_option_is_reported_in_one_line(tmp_path: Path) -> No
         assert len(result.stderr.splitlines()) == 1
 
 
-@requirement("run.missing")
 @KINDS
 def test_missing_sdk_is_named(tmp_path: Path, kind: str) -> None:
     program = f"import sys; sys.modules[{kind!r}] = None; from toolspan.cli import main; main()"
@@ -276,11 +324,11 @@ def test_missing_sdk_is_named(tmp_path: Path, kind: str) -> None:
     result = run_python("-c", program, "run", "-p", "x", "--model", f"{kind}:m", env=env)
 
     assert result.returncode == 2
-    assert f"pip install 'toolspan[{kind}]'" in result.stderr
+    assert f"needs {kind}, which is not installed" in result.stderr
+    assert f"[{kind}]'" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 
-@requirement("run.resume")
 @KINDS
 def test_session_continues_where_it_stopped(tmp_path: Path, kind: str) -> None:
     scripted = ScriptedModel(
@@ -321,7 +369,6 @@ def test_session_continues_where_it_stopped(tmp_path: Path, kind: str) -> None:
     assert check_history(load_history(copied)) == []
 
 
-@requirement("run.interrupt")
 @KINDS
 def test_ctrl_c_ends_the_turn_answers_the_calls_and_prints_the_result(tmp_path: Path, kind: str) -> None:
     work = tmp_path / "work"
@@ -342,7 +389,6 @@ def test_ctrl_c_ends_the_turn_answers_the_calls_and_prints_the_result(tmp_path: 
     assert check_history(load_history(path)) == []
 
 
-@requirement("run.interrupt")
 def test_ctrl_c_ends_awaited_agents_and_prints_the_result_last(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -372,7 +418,6 @@ def test_ctrl_c_ends_awaited_agents_and_prints_the_result_last(tmp_path: Path) -
     assert [json.loads(line)["type"] for line in out.splitlines()] == ["user", "result"]
 
 
-@requirement("run.rules")
 def test_rules_hooks_and_tool_lists_apply_as_in_exec(tmp_path: Path) -> None:
     script = tmp_path / "s.json"
     steps = [[use("Bash", command="echo a"), use("Bash", command="echo b")], [say("Completed.")]]
@@ -393,7 +438,6 @@ def test_rules_hooks_and_tool_lists_apply_as_in_exec(tmp_path: Path) -> None:
     assert not (tmp_path / "config").exists()
 
 
-@requirement("run.transcript")
 def test_named_transcript_is_continued_and_other_files_are_refused(tmp_path: Path) -> None:
     script, notes = tmp_path / "s.json", tmp_path / "notes.md"
     script.write_text(json.dumps([[say("Seen.")]]))
@@ -411,7 +455,6 @@ def test_named_transcript_is_continued_and_other_files_are_refused(tmp_path: Pat
     assert notes.read_text(encoding="utf-8") == "milk\n"
 
 
-@requirement("run.system-prompt")
 def test_system_prompt_can_be_replaced_and_extended(tmp_path: Path) -> None:
     for options, expected in (
         (("--system-prompt", "Be a duck."), "Be a duck."),
@@ -425,7 +468,6 @@ def test_system_prompt_can_be_replaced_and_extended(tmp_path: Path) -> None:
         assert is_default == ("--system-prompt" not in options)
 
 
-@requirement("run.output")
 def test_closed_output_pipe_ends_the_run(tmp_path: Path) -> None:
     script = tmp_path / "s.json"
     script.write_text(json.dumps([[use("Bash", command="true")]] * 3 + [[say("x")]]))
@@ -438,7 +480,7 @@ def test_closed_output_pipe_ends_the_run(tmp_path: Path) -> None:
     process.stderr.close()
 
 
-@requirement("hooks.rewake")
+@requirement("hooks.async-rewake")
 def test_run_waits_for_a_hook_that_may_wake_the_model(tmp_path: Path) -> None:
     waits = "until [ -e go ]; do sleep 0.02; done; echo the build broke >&2; exit 2"
     waker = {"hooks": [{"type": "command", "command": waits, "asyncRewake": True}]}

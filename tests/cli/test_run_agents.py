@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.fork_server import run_toolspan
-from tests.requirement import requirement
 from tests.session.role_models import Play
 from toolspan.testing import ModelServer, say, use
 
@@ -27,11 +26,11 @@ def toolspan(folder: Path, *arguments: str) -> Completed:
 
 
 def run(folder: Path, server: ModelServer, *more: str) -> Completed:
+    pytest.importorskip("anthropic")
     model = ("--model", "anthropic:claude-test", "--base-url", server.url)
     return toolspan(folder, "run", "--no-sandbox", "-p", "Main", *model, *more)
 
 
-@requirement("subagents.run")
 def test_two_agents_run_and_are_reported(tmp_path: Path) -> None:
     def start(prompt: str) -> dict[str, object]:
         return use("Agent", description=prompt, prompt=prompt, run_in_background=False)
@@ -64,7 +63,6 @@ def test_two_agents_run_and_are_reported(tmp_path: Path) -> None:
     assert len(listed["session"]["files"]) == 3
 
 
-@requirement("subagents.run")
 def test_command_waits_for_background_agents(tmp_path: Path) -> None:
     call = use("Agent", description="L", prompt="Left")
     play = Play({"Main": [[call], say("Sent."), say("Heard.")], "Left": [say("Left is back.")]})
@@ -74,7 +72,6 @@ def test_command_waits_for_background_agents(tmp_path: Path) -> None:
     assert (result.stdout, result.returncode) == ("Heard.\n", 0)
 
 
-@requirement("subagents.trust")
 def test_agents_of_a_folder_are_used_once_it_is_trusted(tmp_path: Path) -> None:
     for folder, name in ((tmp_path / "config", "mine"), (tmp_path / "work" / ".claude", "ours")):
         (folder / "agents").mkdir(parents=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.fork_server import TOOLSPAN
-from tests.requirement import requirement
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -31,7 +30,6 @@ asyncio.run(main())
 """
 
 
-@requirement("record.in-use")
 def test_session_in_use_is_refused_with_the_pid_of_its_process(tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path), "TOOLSPAN_NO_CACHE": "1"}
     environment.pop("CLAUDE_CONFIG_DIR", None)

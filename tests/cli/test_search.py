@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.command import run
-from tests.requirement import requirement
 from toolspan.analysis.search import find
 from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder, claude_results
@@ -51,7 +50,6 @@ def at_home(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(archive.parent))
 
 
-@requirement("search.command")
 def test_json_has_every_match_complete(archive: Path) -> None:
     result = rows("lantern", archive)
 
@@ -65,7 +63,6 @@ def test_json_has_every_match_complete(archive: Path) -> None:
     assert len(rows("lantern", archive, "--limit", "2")) == 2
 
 
-@requirement("search.command")
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -78,21 +75,19 @@ def test_json_has_every_match_complete(archive: Path) -> None:
         (["--project", "harbour", "--tool", "Read"], ["c2"]),
         (["--project", "/home/dev/pro", "--tool", "Read"], ["c2"]),  # where the session worked
         (["--session", "5e55", "--tool", "Read"], ["c2"]),
-        (["--dialect", "codex"], []),
-        (["--dialect", "claude", "--tool", "Read"], ["c2"]),
+        (["--client", "codex"], []),
+        (["--client", "claude", "--tool", "Read"], ["c2"]),
     ],
 )
 def test_common_filters_apply(archive: Path, options: list[str], expected: list[str]) -> None:
     assert calls("lantern", archive, *options) == expected
 
 
-@requirement("cli.filters")
 @pytest.mark.parametrize("option", ["--project", "--agent", "--tool"])
 def test_filter_without_a_match_is_an_error(archive: Path, option: str) -> None:
     assert "elsewhere" in search("lantern", archive, option, "elsewhere", code=2).output
 
 
-@requirement("search.command")
 def test_text_output_shows_match_tool_time_and_the_number_of_hidden_ones(archive: Path) -> None:
     output = search("lantern", archive, "--limit", "2").stdout
 
@@ -104,7 +99,6 @@ def test_text_output_shows_match_tool_time_and_the_number_of_hidden_ones(archive
     assert "0 matches" in search("beacon", archive).stdout
 
 
-@requirement("search.newest")
 def test_uncounted_matches_are_reported_as_such(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "_SMALL_SEARCH_BYTES", 0)
     other = TranscriptBuilder(session_id="0ther", start=datetime(2026, 11, 1, tzinfo=UTC))
@@ -118,7 +112,6 @@ def test_uncounted_matches_are_reported_as_such(archive: Path, monkeypatch: pyte
     assert [row["call"] for row in rows("lantern", archive, "--limit", "1")] == ["c2"]
 
 
-@requirement("search.command")
 @pytest.mark.usefixtures("at_home")
 def test_first_argument_is_always_a_word_and_paths_follow() -> None:
     assert calls("light", "lantern", "./projects") == ["prompt"]
@@ -128,12 +121,10 @@ def test_first_argument_is_always_a_word_and_paths_follow() -> None:
     assert calls("./projects") == []
 
 
-@requirement("search.command")
 def test_missing_path_is_reported_if_nothing_matches(archive: Path) -> None:
     assert "./nowhere is not a folder" in search("light", "./nowhere", archive).stdout
 
 
-@requirement("search.command")
 @pytest.mark.usefixtures("at_home")
 def test_folder_without_a_slash_is_a_word_with_a_notice(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hint = "projects was searched for as a word; to search in the folder, write ./projects"
@@ -145,14 +136,12 @@ def test_folder_without_a_slash_is_a_word_with_a_notice(archive: Path, monkeypat
     assert hint in search("lantern", "projects", code=2).output
 
 
-@requirement("search.command")
 def test_invalid_query_exits_with_2_and_prints_one_line(archive: Path) -> None:
     assert "not a regular expression" in search("(", archive, "--regex", code=2).output
     assert "nothing to look for" in search("", archive, code=2).output
     search(code=2)
 
 
-@requirement("cache.second")
 def test_large_archives_are_cached_and_the_cache_can_be_cleared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +167,6 @@ def test_large_archives_are_cached_and_the_cache_can_be_cleared(
     assert CliRunner().invoke(app, ["cache"]).exit_code == 2
 
 
-@requirement("search.command")
 @pytest.mark.parametrize(
     ("env", "coloured"), [({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"TERM": "xterm"}, True)]
 )

@@ -14,11 +14,10 @@ from click.testing import Result
 
 from tests.analysis.recorded_edits import CodexFolder
 from tests.cli.command import CWD, home_at, rows, run, saved
-from tests.requirement import requirement
 from toolspan.diffs.codex_patch import AddFile, PatchChunk, UpdateFile
 from toolspan.reading.cache import Cache, cached_map
 from toolspan.reading.excerpt import read_excerpt
-from toolspan.reading.parallel import SCAN_JOB
+from toolspan.reading.facts import SCAN_JOB
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.testing.codex_builder import RolloutBuilder
 
@@ -58,7 +57,6 @@ def parallel() -> TranscriptBuilder:
     return builder.text("Both are fine")
 
 
-@requirement("show.orphans")
 def test_session_is_shown_with_its_facts_and_parallel_calls_in_lanes(tmp_path: Path) -> None:
     builder = parallel().title("Two files").result("toolu_gone", "late")
 
@@ -66,7 +64,7 @@ def test_session_is_shown_with_its_facts_and_parallel_calls_in_lanes(tmp_path: P
 
     assert builder.session_id in fact(output, "session")
     assert "Two files" in fact(output, "about")
-    assert "2.1.325" in fact(output, "client")
+    assert "2.1.327" in fact(output, "client")
     assert "2026-11-02 09:00:00 – 09:00:00" in fact(output, "when")
     assert fact(output, "calls").startswith("2  ✓ 2 succeeded")
     assert "1 orphan result" in fact(output, "calls")
@@ -87,7 +85,7 @@ def test_calls_of_one_message_that_ran_serially_are_drawn_apart(tmp_path: Path) 
     assert "╵ ✓ Bash  echo 1" in output
 
 
-@pytest.mark.parametrize("version", ["1.0.98", "2.0.65", "2.1.325"])
+@pytest.mark.parametrize("version", ["1.0.98", "2.0.65", "2.1.327"])
 def test_subagent_is_shown_under_its_call(version: str, tmp_path: Path) -> None:
     builder = TranscriptBuilder(version=version).prompt("go")
     call = builder.call("Task", {"description": "Count files", "prompt": "Count them"})
@@ -141,7 +139,6 @@ def test_failure_and_events_are_shown_below_their_call(tmp_path: Path) -> None:
 
     assert "✗ Bash  pytest" in output
     assert "command failed: Exit code 1 1 failed" in output
-    assert "→ Read its output" in output
     assert "hook PreToolUse:Bash · error" in output
     assert "background b1 · completed · Server stopped" in output
 
@@ -185,7 +182,6 @@ def hostile() -> TranscriptBuilder:
     return builder.result(other, claude_results.mcp_text(ESCAPE)).text(f"[/nonsense]{ESCAPE}")
 
 
-@requirement("show.hostile")
 @pytest.mark.parametrize("name", [[], ["toolu_hostile"], ["toolu_quiet"], ["toolu_edit"]])
 @pytest.mark.parametrize("form", [[], ["--full"]])
 def test_hostile_text_is_printed_without_escape_codes_or_markup(
@@ -197,7 +193,6 @@ def test_hostile_text_is_printed_without_escape_codes_or_markup(
     assert "[red]" in output or name == ["toolu_edit"]
 
 
-@requirement("show.refuses")
 @pytest.mark.parametrize(
     ("arguments", "output"),
     [
@@ -227,7 +222,6 @@ def test_newest_session_is_the_default_and_ids_may_be_shortened(tmp_path: Path) 
         assert "Both are fine" in show_output(*names, root=tmp_path)
 
 
-@requirement("names.inside")
 @pytest.mark.parametrize("name", ["agent-a1b2c3d.jsonl", "0e1b87ff-a597.jsonl"])
 def test_name_is_a_session_id_if_no_such_file_exists(name: str, tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="13b6354b-6f8f").prompt("go")
@@ -382,7 +376,6 @@ def test_json_of_hostile_or_broken_text_is_valid(tmp_path: Path) -> None:
     assert "echo" in show_output(path, call)
 
 
-@requirement("show.newest")
 def test_repeated_id_selects_the_newest_call_with_a_notice(tmp_path: Path) -> None:
     for day, session in ((2, "bbbb"), (3, "aaaa"), (1, "cccc")):
         start = datetime(2026, 1, day, tzinfo=UTC)
@@ -398,7 +391,6 @@ def test_repeated_id_selects_the_newest_call_with_a_notice(tmp_path: Path) -> No
     assert "also in" not in show_output("t1", "--session", "cc", root=tmp_path)
 
 
-@requirement("show.call-around")
 def test_messages_and_calls_around_a_call_are_shown_in_order(tmp_path: Path) -> None:
     builder = TranscriptBuilder(cwd=CWD).prompt("Fix it")
     builder.result(builder.call("Read", {"file_path": f"{CWD}/a"}), claude_results.read(f"{CWD}/a", "a"))
@@ -436,7 +428,6 @@ def test_number_of_lines_excludes_the_empty_one_after_the_last_line_break(
     assert json.loads(show_output(path, call, "--json"))["result"]["summary"] == expected
 
 
-@requirement("show.call-around")
 def test_codex_patch_is_shown_with_line_numbers(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     workspace = CodexFolder(tmp_path / "work", events=False)
@@ -448,7 +439,6 @@ def test_codex_patch_is_shown_with_line_numbers(tmp_path: Path) -> None:
     assert "-line 20\n+zwanzig\n" in output
 
 
-@requirement("show.recovery")
 def test_recovery_is_shown_with_the_failed_call(tmp_path: Path) -> None:
     builder = TranscriptBuilder(cwd=CWD).prompt("Fix it")
     change = {"file_path": f"{CWD}/a.py", "old_string": "old", "new_string": "new"}
@@ -469,7 +459,6 @@ def test_recovery_is_shown_with_the_failed_call(tmp_path: Path) -> None:
     assert json.loads(show_output(path, failed, "--json"))["recovery"]["outcome"] == "recovered"
 
 
-@requirement("show.line")
 @pytest.mark.parametrize("side", ["message", "thinking", "subagent", "rollout"])
 def test_address_of_a_search_hit_opens_the_session_at_that_line(side: str, tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="5e550001").prompt("first")
@@ -498,7 +487,6 @@ def test_address_of_a_search_hit_opens_the_session_at_that_line(side: str, tmp_p
     assert ("later" in output) == (side in ("message", "thinking"))
 
 
-@requirement("show.line")
 @pytest.mark.parametrize(
     ("name", "text"),
     [("5e550001:99", "has 2 lines; there is no line 99"), ("5e550001:0", "no line 0"), ("c1:2", "is a call")],
@@ -513,7 +501,6 @@ def test_missing_line_is_an_error(name: str, text: str, tmp_path: Path) -> None:
     assert text in result.output
 
 
-@requirement("cli.fold")
 def test_equal_calls_in_sequence_are_folded(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="s").prompt("go")
     for _ in range(40):

@@ -15,7 +15,6 @@ from click.testing import CliRunner
 
 from tests.cli.command import one_row, run
 from tests.cli.command import rows as rows_of
-from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.reading import sample
 from toolspan.testing import TranscriptBuilder, claude_results
@@ -37,7 +36,6 @@ def session_with_durations(*durations: int) -> TranscriptBuilder:
     return builder
 
 
-@requirement("stats.nearest-rank")
 @pytest.mark.parametrize(
     ("durations", "p50", "p95", "longest"),
     [
@@ -57,7 +55,6 @@ def test_percentiles_are_observed_values(
     assert (tool["total_ms"], tool["timed"]) == (sum(durations), len(durations))
 
 
-@requirement("stats.counts")
 def test_lines_damage_calls_and_orphans_are_counted(tmp_path: Path) -> None:
     builder = session_with_durations(10).result("toolu_gone", "late").raw(b"{torn").text("end")
     builder.call("Bash", {"command": "sleep"})
@@ -67,10 +64,9 @@ def test_lines_damage_calls_and_orphans_are_counted(tmp_path: Path) -> None:
     assert [row[key] for key in ("files", "sessions", "lines", "malformed")] == [1, 1, 7, 1]
     assert (row["calls"], row["orphan_results"]) == (2, 1)
     bash = row["tools"][0]
-    assert (bash["calls"], bash["timed"], bash["max_ms"], bash["errors"]) == (2, 1, 10, 1)
+    assert (bash["calls"], bash["timed"], bash["max_ms"], bash["unsuccessful"]) == (2, 1, 10, 1)
 
 
-@requirement("stats.timeouts")
 def test_timeouts_are_a_share_of_the_calls_of_a_tool(tmp_path: Path) -> None:
     builder = session_with_durations(10, 10, 10)
     call = builder.call("Bash", {"command": "sleep 999"})
@@ -89,7 +85,6 @@ def test_timeouts_are_a_share_of_the_calls_of_a_tool(tmp_path: Path) -> None:
     assert "25.0%" in printed(path)
 
 
-@requirement("tokens.once-per-message")
 def test_lines_of_one_message_count_its_tokens_once(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go").text("I look at both")
     builder.call("Read", {"file_path": "/a"})
@@ -108,7 +103,6 @@ def test_lines_of_one_message_count_its_tokens_once(tmp_path: Path) -> None:
     assert re.search(r"output +50\n", printed(path))
 
 
-@requirement("tokens.once-per-message")
 def test_tokens_of_growing_counts_forks_and_subagents_count_once(tmp_path: Path) -> None:
     growing = TranscriptBuilder(session_id="growing", version="2.1.80").prompt("go").text("first").text("second")
     growing.usage(output_tokens=50)
@@ -139,7 +133,6 @@ def test_synthetic_messages_have_no_tokens(tmp_path: Path) -> None:
     assert stats(path)["tokens"]["output_tokens"] == 7
 
 
-@requirement("stats.filters-choose-calls")
 def test_filters_on_calls_drop_the_tokens(tmp_path: Path) -> None:
     builder = session_with_durations(10)
     builder.result(builder.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
@@ -173,7 +166,6 @@ def test_empty_folder_has_no_numbers(tmp_path: Path) -> None:
     assert "0 calls in 0 sessions" in printed(tmp_path)
 
 
-@requirement("stats.mcp")
 def test_mcp_health_is_listed_by_server(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="servers").prompt("go")
     for tool, body, ms in (
@@ -188,12 +180,11 @@ def test_mcp_health_is_listed_by_server(tmp_path: Path) -> None:
 
     db, web = stats(path, "--mcp")["servers"]
     assert (db["server"], db["tools"], db["calls"], db["lost"], db["p95_ms"]) == ("db", 2, 3, 1, 300)
-    assert (web["server"], web["calls"], web["errors"]) == ("web", 1, 0)
+    assert (web["server"], web["calls"], web["unsuccessful"]) == ("web", 1, 0)
     assert "mcp_no_response" in printed(path, "--mcp")
     assert "No calls to MCP servers" in printed(session_with_durations(5).write(tmp_path / "other.jsonl"), "--mcp")
 
 
-@requirement("cli.narrow-screens")
 def test_narrow_terminal_keeps_names_readable(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="aaaaaaaa").prompt("Count the boats in the harbour")
     for tool in ("Bash", "mcp__warehouse__query", "Read"):
@@ -212,7 +203,6 @@ def test_narrow_terminal_keeps_names_readable(tmp_path: Path) -> None:
         assert max(map(len, lines)) <= 80  # commands to type are not wrapped
 
 
-@requirement("stats.limit")
 def test_most_used_tools_are_shown_and_json_has_all(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     for n in range(40):
@@ -224,7 +214,6 @@ def test_most_used_tools_are_shown_and_json_has_all(tmp_path: Path) -> None:
     assert len(stats(path)["tools"]) == 40
 
 
-@requirement("cli.narrow")
 @pytest.mark.parametrize("columns", [30, 40, 50, 60])
 @pytest.mark.parametrize("command", ["stats", "time"])
 def test_narrow_terminal_still_distinguishes_tools(command: str, columns: int, tmp_path: Path) -> None:
@@ -247,7 +236,7 @@ def test_calls_are_counted_by_local_day_and_hour(monkeypatch: pytest.MonkeyPatch
         periods = stats(archive, "--by", by, "--utc")[f"{by}s"]
         counted = Counter(row["requested"][:length] for row in rows)
         assert {period[by][:length]: period["calls"] for period in periods} == counted
-        assert sum(period["errors"] for period in periods) == everything["errors"]
+        assert sum(period["unsuccessful"] for period in periods) == everything["unsuccessful"]
         assert [period[by] for period in periods] == sorted(period[by] for period in periods)
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
@@ -294,18 +283,18 @@ def test_columns_are_sorted_by_what_they_show(tmp_path: Path) -> None:
             builder.result(builder.call(tool, {"command": "ls"}), answer)
     path = builder.write(tmp_path / "s.jsonl")
 
-    for column in ("failed", "wrong"):
+    for column in ("unsuccessful", "failed", "wrong"):
         assert [row["tool"] for row in stats(path, "--sort", column)["tools"]] == ["Read", "Bash"]
     assert [row["tool"] for row in stats(path, "--sort", "errors")["tools"]] == ["Bash", "Read"]
     refused = run("stats", path, "--sort", "p51", code=2)
-    assert "the columns are tool, calls, failed, p50, p95, max, total, timed_out, errors" in refused.output
+    assert "the columns are tool, calls, unsuccessful, p50, p95, max, total, timed_out" in refused.output
 
 
 def test_hidden_rows_of_a_comparison_are_summed() -> None:
     archive = sample.archive()
     output = run("compare", "--at", "2026-11-06", archive, "--limit", "2").stdout
     data = one_row(run("compare", "--at", "2026-11-06", archive, "--json"))
-    for name, noun in (("failures", "kinds"), ("tools", "tools")):
+    for name, noun in (("error_kinds", "kinds"), ("tools", "tools")):
         totals = Counter(data["a"][name]) + Counter(data["b"][name])
         rest = len(totals) - 2
         (row,) = re.findall(rf"^ *{rest} more {noun} \(--limit 0\) +(\d+) +(\d+) ", output, re.MULTILINE)

@@ -9,7 +9,6 @@ from typing import Any
 from click.testing import Result
 
 from tests.cli.command import one_row, rows, run
-from tests.requirement import requirement
 from toolspan.testing import TranscriptBuilder, claude_results, codex_builder
 from toolspan.testing.codex_builder import RolloutBuilder
 
@@ -33,7 +32,6 @@ def timed_session(session_id: str = "day") -> TranscriptBuilder:
     return builder.text("well").prompt("go on", after_ms=60_000)
 
 
-@requirement("time.command")
 def test_summary_comes_first_then_parts_tools_and_slowest_calls(tmp_path: Path) -> None:
     output = time(timed_session().write(tmp_path / "s.jsonl")).stdout
 
@@ -42,7 +40,6 @@ def test_summary_comes_first_then_parts_tools_and_slowest_calls(tmp_path: Path) 
     assert output.index("model") < output.index("tool  ") < output.index("slowest")
 
 
-@requirement("time.command")
 def test_json_parts_sum_up_in_total_and_per_session(tmp_path: Path) -> None:
     timed_session("one").write(tmp_path / "one.jsonl")
     timed_session("two").write(tmp_path / "two.jsonl")
@@ -56,7 +53,6 @@ def test_json_parts_sum_up_in_total_and_per_session(tmp_path: Path) -> None:
     assert result["slowest"][0]["certainty"] == "known"
 
 
-@requirement("time.command")
 def test_filters_select_sessions_windows_and_table_rows(tmp_path: Path) -> None:
     timed_session("one").write(tmp_path / "one.jsonl")
     timed_session("two").write(tmp_path / "two.jsonl")
@@ -66,7 +62,6 @@ def test_filters_select_sessions_windows_and_table_rows(tmp_path: Path) -> None:
     assert time_report(tmp_path, "--until", "2026-11-02T09:00:02Z")["split"]["wall_ms"] == 4_000
 
 
-@requirement("time.window-sessions")
 def test_window_counts_only_sessions_subagents_and_calls_inside_it(tmp_path: Path) -> None:
     timed_session("one").write(tmp_path / "one.jsonl")
     later = TranscriptBuilder(session_id="two", start=datetime(2026, 11, 3, 9, tzinfo=UTC))
@@ -88,7 +83,6 @@ def test_window_counts_only_sessions_subagents_and_calls_inside_it(tmp_path: Pat
     assert note not in time(tmp_path, "--until", "2026-11-02T12:00Z").stdout
 
 
-@requirement("names.inside")
 def test_session_with_only_a_subagent_left_has_its_time(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="13b6354b-6f8f").prompt("go")
     helper = builder.agent(builder.call("Task", {"prompt": "look"})).prompt("look")
@@ -103,7 +97,6 @@ def test_session_with_only_a_subagent_left_has_its_time(tmp_path: Path) -> None:
     assert time(tmp_path).stdout.startswith("3.0 s in 1 session, 3.0 s of it busy")
 
 
-@requirement("time.one-duration")
 def test_calls_stats_and_time_agree_on_durations(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="crashed").prompt("go")
     builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("a"), after_ms=1_000)
@@ -127,20 +120,17 @@ def test_calls_stats_and_time_agree_on_durations(tmp_path: Path) -> None:
     assert times["calls_ms"] == 1_100
 
 
-@requirement("time.command")
-def test_dialect_restricts_time_to_one_client(tmp_path: Path) -> None:
+def test_client_restricts_time_to_one_client(tmp_path: Path) -> None:
     timed_session().write(tmp_path / "s.jsonl")
 
-    assert time_report(tmp_path, "--dialect", "claude") == time_report(tmp_path)
-    assert "No times recorded" in time(tmp_path, "--dialect", "codex").stdout
+    assert time_report(tmp_path, "--client", "claude") == time_report(tmp_path)
+    assert "No times recorded" in time(tmp_path, "--client", "codex").stdout
 
 
-@requirement("time.command")
 def test_folder_without_times_shows_none(tmp_path: Path) -> None:
     assert time(tmp_path).stdout == "No times recorded.\n"
 
 
-@requirement("time.command")
 def test_slow_edit_is_a_likely_wait_and_still_counts_as_tool_time(tmp_path: Path) -> None:
     builder = TranscriptBuilder(version="2.0.65").prompt("go")
     call = builder.call("Edit", {"file_path": "/w/a"})

@@ -7,7 +7,6 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.runtime.profiles import VERSIONS, profile
 from toolspan.tools import coding_tools
@@ -20,7 +19,6 @@ def rows(*options: str) -> dict[str, dict[str, object]]:
     return {row["name"]: row for row in tools}
 
 
-@requirement("tools-command.list")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_list_equals_the_tools_of_a_client_session(version: str) -> None:
     client = profile(version)
@@ -30,9 +28,8 @@ def test_list_equals_the_tools_of_a_client_session(version: str) -> None:
     assert set(with_person) >= client.availability.interactive_tools
 
 
-@requirement("tools-command.list")
 def test_row_describes_how_calls_run() -> None:
-    result = rows("--profile", "2.1.325")
+    result = rows("--profile", "2.1.327")
 
     assert result["Read"]["concurrent"] is True
     assert result["Read"]["read_only"] is True
@@ -43,7 +40,6 @@ def test_row_describes_how_calls_run() -> None:
     assert rows("--person")["ExitPlanMode"]["asks"] is True
 
 
-@requirement("tools-command.list")
 def test_seed_tools_are_listed_in_the_order_of_the_document() -> None:
     listed = [
         "Task", "Bash", "Glob", "Grep", "LS", "ExitPlanMode", "Read", "Edit", "MultiEdit", "Write",
@@ -55,11 +51,10 @@ def test_seed_tools_are_listed_in_the_order_of_the_document() -> None:
     assert {"Bash", "ExitPlanMode", "Read", "Edit", "Write", "WebFetch", "WebSearch"} <= set(result)
 
 
-@requirement("tools-command.list")
 def test_text_output_is_a_table() -> None:
-    result = CliRunner().invoke(app, ["tools", "--profile", "2.1.325"])
+    result = CliRunner().invoke(app, ["tools", "--profile", "2.1.327"])
 
     assert result.exit_code == 0
     first, *lines = result.output.splitlines()
     assert first.split()[:2] == ["tool", "parallel"]
-    assert len(lines) >= len(coding_tools(profile("2.1.325")))
+    assert len(lines) >= len(coding_tools(profile("2.1.327")))

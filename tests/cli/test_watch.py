@@ -19,7 +19,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.command import rows
-from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder
 from toolspan.testing.codex_builder import RolloutBuilder
@@ -195,9 +194,11 @@ def test_rows_have_the_fields_of_calls(tmp_path: Path) -> None:
     (row, _) = rows(watch(path, "--json", "--since-start"))
     listed = CliRunner().invoke(app, ["calls", "--json", str(path)])
 
-    assert {name: row[name] for name in row if name not in ("type", "was", "notice")} == (
-        json.loads(listed.stdout.splitlines()[0])
-    )
+    call = json.loads(listed.stdout.splitlines()[0])
+    waits = ("wait_ms", "wait_certainty")  # known only when the whole session is read
+    assert {name: row[name] for name in row if name not in ("type", "was", "notice")} == {
+        name: call[name] for name in call if name not in waits
+    }
 
 
 def test_background_notifications_are_shown(tmp_path: Path) -> None:
@@ -215,7 +216,6 @@ def test_background_notifications_are_shown(tmp_path: Path) -> None:
         assert watcher.line().endswith("◆ Bash        serve  task completed: Background command completed")
 
 
-@requirement("watch.everything")
 def test_all_sessions_of_both_clients_are_watched_by_default(projects: Path, user: Path) -> None:
     (user / ".codex" / "sessions").mkdir(parents=True)
     lines = two_calls()
@@ -239,7 +239,6 @@ def test_all_sessions_of_both_clients_are_watched_by_default(projects: Path, use
         assert watcher.call() == ("call", "a1", None, "requested")
 
 
-@requirement("watch.everything")
 def test_last_selects_the_newest_session(projects: Path) -> None:
     for n, name in enumerate(("old", "new")):
         append(projects / "p" / f"{name}.jsonl", *two_calls(name)[:2])
@@ -248,7 +247,6 @@ def test_last_selects_the_newest_session(projects: Path) -> None:
     assert rows(watch("--json")) == []  # waits for the next write
 
 
-@requirement("watch.filters")
 def test_common_filters_apply(projects: Path) -> None:
     append(projects / "p" / "one.jsonl", *two_calls("one"))
     append(projects / "q" / "two.jsonl", *two_calls("two"))
@@ -260,7 +258,7 @@ def test_common_filters_apply(projects: Path) -> None:
     assert names("--state", "failed") == [("one", "c2"), ("two", "c2")]
     assert names("--tool", "read", "--session", "two") == [("two", "c1")]
     assert names("--project", "/q/", "--error", "command_failed") == [("two", "c2")]
-    assert names("--dialect", "codex") == []
+    assert names("--client", "codex") == []
     *lines, zone = watch("--since-start", "--tool", "Read").stdout.splitlines()
     assert (len(lines), zone) == (2, "Times in UTC.")
 
@@ -271,7 +269,6 @@ def bytes_read(process: subprocess.Popen[str]) -> int:
     return int(fields["rchar"])
 
 
-@requirement("watch.idle")
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs /proc")
 def test_only_new_bytes_are_read(projects: Path) -> None:
     for n in range(300):
@@ -298,7 +295,6 @@ def test_only_new_bytes_are_read(projects: Path) -> None:
         assert bytes_read(watcher.process) - before < 20_000
 
 
-@requirement("watch.limits")
 def test_missing_file_watches_fall_back_to_polling_with_a_notice(projects: Path) -> None:
     limit = "echo 2 > /proc/sys/user/max_inotify_watches"
     if subprocess.run(["unshare", "-Ur", "sh", "-c", limit], capture_output=True, check=False).returncode:
@@ -349,3 +345,71 @@ def test_unwatchable_source_exits_with_2_and_prints_one_line(projects: Path, nam
     assert result.exit_code == 2
     assert result.stderr.startswith("toolspan: ")
     assert text in result.stderr
+
+
+def write_program(path: Path, code: str) -> None:
+    """Write a program that runs Python code. The path of this Python may have blanks, so it is not the first line."""
+    path.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c '{code}' \"$@\"\n")
+    path.chmod(0o755)
+
+
+def test_a_command_is_run_when_a_session_waits_and_when_it_has_finished(projects: Path, tmp_path: Path) -> None:
+    title = "Go on. <b>now</b> $(touch x)"
+    session = TranscriptBuilder(session_id="5e550001", start=NOW, cwd="/home/dev/lamp").prompt(title)
+    session.call("Bash", {"command": "make"}, id="c1")
+    session.write(projects / "-home-dev-lamp" / "5e550001.jsonl")
+    program = tmp_path / "tell"
+    write_program(program, 'import sys; open(sys.argv[1], "a").write(f"{sys.argv[2:]}\\n")')
+    told = tmp_path / "told"
+    os.mkfifo(told)
+
+    def report(status: str) -> None:
+        entry = {"pid": os.getpid(), "sessionId": "5e550001", "cwd": "/home/dev/lamp", "status": status}
+        registry = projects.parent / "sessions"
+        registry.mkdir(exist_ok=True)
+        (registry / "new").write_text(json.dumps(entry), encoding="utf-8")
+        (registry / "new").replace(registry / f"{os.getpid()}.json")
+
+    report("busy")
+    with start_watch("--notify-command", f"{program} {told}") as watcher:
+        assert "make" in watcher.line()
+        for status, event in (("waiting", "Waiting for you"), ("idle", "Finished")):
+            report(status)
+            assert told.read_text(encoding="utf-8") == f"{[f'{event}: lamp', title]}\n"
+
+
+@pytest.mark.parametrize("command", ["", "no-such-program-of-ours x", "tell 'me"])
+def test_a_command_that_cannot_run_is_refused(projects: Path, command: str) -> None:
+    result = watch(str(projects), "--notify-command", command)
+    assert result.exit_code == 2
+    assert "--notify-command" in result.output
+
+
+def test_without_a_program_for_notifications_one_must_be_named(
+    projects: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = watch(str(projects), "--notify")
+    assert result.exit_code == 2
+    assert "--notify-command" in result.output
+
+
+def test_the_desktop_shows_the_text_and_not_its_markup(
+    projects: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = TranscriptBuilder(session_id="5e550001", start=NOW, cwd="/home/dev/lamp").prompt("<b>go</b>")
+    session.write(projects / "-home-dev-lamp" / "5e550001.jsonl")
+    registry = projects.parent / "sessions"
+    registry.mkdir()
+    entry = {"pid": os.getpid(), "sessionId": "5e550001", "cwd": "/home/dev/lamp", "status": "waiting"}
+    (registry / f"{os.getpid()}.json").write_text(json.dumps(entry), encoding="utf-8")
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    program = tmp_path / "bin" / "notify-send"
+    program.parent.mkdir()
+    write_program(program, f'import sys; open("{told}", "a").write(f"{{sys.argv[1:]}}")')
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+
+    with start_watch("--notify"):
+        texts = ["--app-name=toolspan", "--", "Waiting for you: lamp", "&lt;b&gt;go&lt;/b&gt;"]
+        assert told.read_text(encoding="utf-8") == str(texts)

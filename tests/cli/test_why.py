@@ -14,7 +14,7 @@ from tests.requirement import requirement
 from tests.runtime.hooks.hook_sessions import at, command, decides, says
 from toolspan import read
 from toolspan.cli.app import app
-from toolspan.formats.claude.paths import hook_log_path
+from toolspan.formats.side_files import hook_log_path
 from toolspan.reading.history import short_id
 from toolspan.runtime.hooks.load import load_hooks
 from toolspan.runtime.permissions import Permissions, Rules
@@ -43,7 +43,7 @@ def why_json(*arguments: str | Path) -> dict[str, Any]:
 
 async def record_session(folder: Path, *commands: str) -> Path:
     """Record a session with rules and an approver; return its transcript."""
-    chosen = profile("2.1.325")
+    chosen = profile("2.1.327")
     rules = Rules(allow=["Bash(touch:*)"], deny=["Bash(curl:*)"], origin="projectSettings")
     permissions = Permissions(rules, refusals=chosen.refusals)
 
@@ -69,7 +69,6 @@ async def record_session(folder: Path, *commands: str) -> Path:
     return path
 
 
-@requirement("why.decision")
 async def test_decision_is_shown_with_its_source_and_rules(tmp_path: Path) -> None:
     path = await record_session(tmp_path, "curl x", "touch x", "./yes", "./no")
 
@@ -88,7 +87,6 @@ async def test_decision_is_shown_with_its_source_and_rules(tmp_path: Path) -> No
     assert output[2]["scope"] == "once"
 
 
-@requirement("why.decision")
 async def test_text_output_explains_the_decision(tmp_path: Path) -> None:
     path = await record_session(tmp_path, "curl x")
 
@@ -98,7 +96,6 @@ async def test_text_output_explains_the_decision(tmp_path: Path) -> None:
     assert "the project's settings" in output
 
 
-@requirement("why.older")
 def test_evidence_without_text_is_its_rule(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="s").prompt("go")
     call = builder.call("Bash", {"command": "rm x"})
@@ -107,10 +104,9 @@ def test_evidence_without_text_is_its_rule(tmp_path: Path) -> None:
     evidence = why_json(str(call), path)["evidence"]
 
     assert "interrupt marker follows" in evidence
-    assert any(line.startswith("user rejected: ") for line in evidence)
+    assert "user rejected" in evidence
 
 
-@requirement("why.older")
 def test_decision_of_older_clients_is_inferred_from_the_result(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="s", version="2.1.197").prompt("go")
     denied = builder.call("Bash", {"command": "rm x"})
@@ -128,7 +124,6 @@ def test_decision_of_older_clients_is_inferred_from_the_result(tmp_path: Path) -
     assert "no decision is recorded; the call ran, so it was allowed" in why(str(allowed), path).stdout
 
 
-@requirement("why.decision")
 def test_unknown_call_is_reported(tmp_path: Path) -> None:
     path = TranscriptBuilder(session_id="s").prompt("go").write(tmp_path / "s.jsonl")
 
@@ -140,7 +135,7 @@ def test_unknown_call_is_reported(tmp_path: Path) -> None:
 
 def session_without_rules(folder: Path, path: Path, **more: Any) -> Session:
     """Return a recorded session without rules."""
-    chosen = profile("2.1.325")
+    chosen = profile("2.1.327")
     permissions = Permissions(Rules(), refusals=chosen.refusals)
     return Session(
         cwd=folder,
@@ -170,7 +165,7 @@ async def test_answers_of_hooks_are_shown_with_their_commands(tmp_path: Path) ->
     }
     layer = SettingsLayer("user", tmp_path / "s.json", parse_settings({"hooks": block}, "s.json"), {})
     path = tmp_path / "t.jsonl"
-    hooks = load_hooks(merge_settings([layer], trusted=True), profile("2.1.325")).hooks
+    hooks = load_hooks(merge_settings([layer], trusted=True), profile("2.1.327")).hooks
     session = session_without_rules(tmp_path, path, hooks=hooks)
     tool_input = {"file_path": "n.txt", "content": "x"}
     blocks = [
@@ -196,7 +191,7 @@ async def test_answers_of_hooks_are_shown_with_their_commands(tmp_path: Path) ->
     assert "the answer of a PermissionRequest hook" in why("toolu_1", path).stdout
 
 
-@requirement("why.lines")
+@requirement("why.command-lines")
 @pytest.mark.parametrize(
     ("line", "code"),
     [
@@ -219,7 +214,6 @@ async def test_reason_for_asking_is_recorded_in_the_words_of_the_client(tmp_path
     assert why_json("toolu_0", path)["code"] == code
 
 
-@requirement("why.asked")
 def test_wait_logged_by_hooks_is_shown_with_its_call(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="s").prompt("Go")
     call = builder.call("Bash", {"command": "make"})
@@ -243,7 +237,6 @@ def test_wait_logged_by_hooks_is_shown_with_its_call(tmp_path: Path) -> None:
     assert "3.0 s of it waiting for permission" in output
 
 
-@requirement("why.search")
 def test_unreadable_transcript_does_not_hide_calls_in_other_transcripts(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.zst").write_bytes(b"no archive, toolu_z")
     builder = TranscriptBuilder().prompt("go")

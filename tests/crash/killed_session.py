@@ -78,7 +78,7 @@ def transcript(place: Path) -> Path:
 
 
 def tools() -> list[Tool]:
-    return list(coding_tools(profile("2.1.325"), only=["Read", "Write", "Edit", "Bash"]))
+    return list(coding_tools(profile("2.1.327"), only=["Read", "Write", "Edit", "Bash"]))
 
 
 async def live(place: Path, fsync: Fsync, output: Callable[[Finished], None]) -> None:

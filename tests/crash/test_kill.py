@@ -10,7 +10,6 @@ import pytest
 
 from tests.crash.checks import check_resumed, check_verdict, verdicts
 from tests.crash.killed_session import transcript
-from tests.requirement import requirement
 from toolspan.session.recording import Fsync
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +37,6 @@ async def check_all(places: list[Path], resume_every: int = 1) -> set[str]:
     return seen
 
 
-@requirement("crash.kill")
 async def test_session_killed_after_any_write_is_resumed_with_correct_evidence(tmp_path: Path) -> None:
     places = killed(tmp_path, "never", half=False)
 
@@ -47,7 +45,6 @@ async def test_session_killed_after_any_write_is_resumed_with_correct_evidence(t
     assert verdicts(places[-1], None) == {}
 
 
-@requirement("crash.kill")
 @pytest.mark.slow
 @pytest.mark.parametrize("fsync", ["never", "results", "always"])
 @pytest.mark.parametrize("half", [False, True])

@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from tests.fork_server import run_toolspan
-from tests.requirement import requirement
 from toolspan import Permissions, Session, read
 from toolspan.analysis.live_sessions import live_sessions, mark_running_calls
 from toolspan.formats.processes import process_start
@@ -92,7 +91,6 @@ def doctor(folder: Path, path: Path | None = None) -> dict[str, Any]:
 LONG = "echo started; (setsid sleep 1000 &); sleep 1000"
 
 
-@requirement("crash.leftovers")
 def test_resume_ends_the_commands_of_a_killed_session_and_says_so(tmp_path: Path) -> None:
     kill_exec(
         tmp_path,
@@ -109,16 +107,15 @@ def test_resume_ends_the_commands_of_a_killed_session_and_says_so(tmp_path: Path
     assert [row["tool_use_id"] for row in rows if row["type"] == "result"] == ["a", "c", "n"]
     texts = recorded_results(tmp_path)
     assert {call: len(found) for call, found in texts.items()} == {"b": 1, "a": 1, "c": 1, "n": 1}
-    assert "was still running when the session was resumed, and was ended then" in texts["a"][0]
+    assert "was still running when the session was resumed, and was stopped then" in texts["a"][0]
     assert "never started" in texts["c"][0]
     notices = [row["content"] for row in rows if row["type"] == "notice"]
     assert "background command" in json.dumps(notices)
     report = doctor(tmp_path)
     assert report["healthy"], report
-    assert "was ended then" in json.dumps(report)
+    assert "was stopped then" in json.dumps(report)
 
 
-@requirement("crash.leftovers")
 def test_resume_leaves_no_process_of_a_sandboxed_command(tmp_path: Path) -> None:
     found = detect_bubblewrap(Sandbox())
     if found.backend is None:
@@ -133,7 +130,6 @@ def test_resume_leaves_no_process_of_a_sandboxed_command(tmp_path: Path) -> None
     assert doctor(tmp_path)["healthy"]
 
 
-@requirement("crash.leftovers")
 @pytest.mark.anyio
 async def test_resume_can_wait_for_the_command_of_an_interrupted_call(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
@@ -163,7 +159,6 @@ def stranger(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-@requirement("crash.leftovers")
 @pytest.mark.parametrize("is_same", [False, True])
 def test_only_the_start_time_identifies_a_process_without_a_tag(is_same: bool, tmp_path: Path) -> None:
     kill_exec(tmp_path, ("a", {"command": LONG}))
@@ -188,7 +183,6 @@ async def resume_session(folder: Path, way: str) -> None:
             await session.run(message(("n", {"command": "echo next"})))
 
 
-@requirement("crash.answers")
 @pytest.mark.anyio
 @pytest.mark.parametrize("way", ["nothing", "prompt", "run", "exec"])
 async def test_interrupted_calls_get_one_recorded_result_whatever_comes_next(way: str, tmp_path: Path) -> None:
@@ -204,7 +198,6 @@ async def test_interrupted_calls_get_one_recorded_result_whatever_comes_next(way
     assert doctor(tmp_path)["healthy"]
 
 
-@requirement("live.killed")
 def test_killed_session_is_dead_and_its_calls_do_not_run(tmp_path: Path) -> None:
     kill_exec(tmp_path, ("a", {"command": LONG}))
 
@@ -236,7 +229,6 @@ def kill_run(folder: Path, command: str = "echo started > ready; (setsid sleep 1
     return path
 
 
-@requirement("crash.answers")
 @pytest.mark.anyio
 @pytest.mark.parametrize("way", ["nothing", "prompt", "run", "exec"])
 async def test_interrupted_calls_of_a_subagent_get_one_recorded_result_in_its_transcript(
@@ -259,7 +251,7 @@ async def test_interrupted_calls_of_a_subagent_get_one_recorded_result_in_its_tr
     [long, never_started] = read(path).spans
     texts = recorded_results(tmp_path, path)
     assert {call: len(found) for call, found in texts.items()} == {long.id: 1, never_started.id: 1}
-    assert "was still running when the session was resumed, and was ended then" in texts[long.id][0]
+    assert "was still running when the session was resumed, and was stopped then" in texts[long.id][0]
     assert "never started" in texts[never_started.id][0]
     records = [json.loads(line) for line in after.splitlines()]
     shared = ("isSidechain", "agentId", "sessionId", "cwd", "promptId", "version")
@@ -270,7 +262,6 @@ async def test_interrupted_calls_of_a_subagent_get_one_recorded_result_in_its_tr
     assert doctor(tmp_path, path)["healthy"]
 
 
-@requirement("crash.answers")
 def test_transcript_of_a_subagent_that_another_process_writes_is_left_alone(tmp_path: Path) -> None:
     path = kill_run(tmp_path)
     before = path.read_bytes()
@@ -289,7 +280,6 @@ def test_transcript_of_a_subagent_that_another_process_writes_is_left_alone(tmp_
     assert sorted(map(len, recorded_results(tmp_path, path).values())) == [1, 1]
 
 
-@requirement("crash.leftovers")
 @pytest.mark.anyio
 async def test_resume_can_wait_for_the_command_of_a_subagent(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
@@ -306,7 +296,6 @@ async def test_resume_can_wait_for_the_command_of_a_subagent(tmp_path: Path) -> 
     assert "its exit status and output are lost" in json.dumps(recorded_results(tmp_path, path))
 
 
-@requirement("live.killed")
 def test_killed_session_is_dead_and_nothing_runs_if_its_only_open_call_is_a_subagent(tmp_path: Path) -> None:
     path = kill_run(tmp_path)
 

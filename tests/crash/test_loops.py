@@ -22,7 +22,6 @@ import psutil
 import pytest
 
 from tests.fork_server import TOOLSPAN, run_toolspan
-from tests.requirement import requirement
 from toolspan import Permissions, Session, read
 from toolspan.reading.diagnostics import check
 from toolspan.session.resume import load_history
@@ -114,9 +113,6 @@ def recorded_results(path: Path) -> Counter[str]:
     return counts
 
 
-@requirement("crash.loops")
-@requirement("crash.answers")
-@requirement("crash.leftovers")
 @pytest.mark.parametrize("seed", sampled(420, 3))
 def test_killed_exec_is_resumed_and_every_call_has_one_result(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
@@ -155,7 +151,6 @@ def test_killed_exec_is_resumed_and_every_call_has_one_result(seed: int, tmp_pat
     check_nothing_left(tmp_path)
 
 
-@requirement("crash.loops")
 @pytest.mark.parametrize("seed", sampled(40, 2))
 def test_signal_ends_exec_with_a_result_for_every_call(seed: int, tmp_path: Path) -> None:
     number = (signal.SIGINT, signal.SIGTERM)[seed % 2]
@@ -204,7 +199,6 @@ HOOKS = [
 ]
 
 
-@requirement("crash.loops")
 @pytest.mark.parametrize("seed", sampled(30, 2))
 def test_faulty_hook_costs_no_call_its_result(seed: int, tmp_path: Path) -> None:
     point = ("PreToolUse", "PostToolUse")[seed // len(HOOKS)]
@@ -226,7 +220,6 @@ FAULTS = [
 HABITS = ["mute", "dead", "noisy", "chatty", "stubborn"]
 
 
-@requirement("crash.loops")
 @pytest.mark.parametrize("seed", sampled(25, 1))
 def test_faulty_server_costs_no_call_its_result(seed: int, tmp_path: Path) -> None:
     tool, habits = (FAULTS[seed], []) if seed < len(FAULTS) else ("echo", [HABITS[seed - len(FAULTS)]])

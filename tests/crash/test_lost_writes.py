@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from tests.crash.checks import check_history_of, check_verdict, results, verdicts
 from tests.crash.killed_session import OLD, transcript
-from tests.requirement import requirement
 from toolspan.session.recording import Fsync
 
 ROOT = Path(__file__).parent.parent.parent
@@ -121,7 +120,6 @@ def check(place: Path, fsync: Fsync, told: set[str]) -> None:
         assert told <= set(results(transcript(place)))
 
 
-@requirement("crash.lost-writes")
 @given(st.data())
 def test_session_is_resumed_without_wrong_evidence_after_lost_writes(
     story: tuple[Fsync, Path, Operations], data: st.DataObject
@@ -139,7 +137,6 @@ def test_session_is_resumed_without_wrong_evidence_after_lost_writes(
         check(place, fsync, output)
 
 
-@requirement("crash.lost-writes")
 def test_any_number_of_intents_may_remain_beside_a_complete_transcript(
     story: tuple[Fsync, Path, Operations], tmp_path: Path
 ) -> None:

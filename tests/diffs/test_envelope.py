@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.diffs.diffs import format_patch
-from tests.requirement import requirement
 from toolspan.diffs import PatchError, problems
 from toolspan.diffs.codex_patch import (
     AddFile,
@@ -60,7 +59,6 @@ last
 """
 
 
-@requirement("files.apply-patch")
 def test_every_section_of_a_patch_is_parsed() -> None:
     opening = PatchChunk(
         contexts=("class Shop:", "    def open(self):"),
@@ -74,7 +72,6 @@ def test_every_section_of_a_patch_is_parsed() -> None:
     )
 
 
-@requirement("files.apply-patch")
 def test_chunk_is_found_below_its_context_lines() -> None:
     section = parse_patch(MIXED)[1]
     assert isinstance(section, UpdateFile)
@@ -85,7 +82,6 @@ def test_chunk_is_found_below_its_context_lines() -> None:
     assert [count_changes(item) for item in parse_patch(MIXED)] == [(3, 0), (2, 2), (0, 0)]
 
 
-@requirement("files.apply-patch")
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
@@ -107,7 +103,6 @@ def test_invalid_patch_is_reported_with_its_line(text: str, line: int, message: 
     assert message in str(caught.value)
 
 
-@requirement("files.apply-patch")
 @pytest.mark.parametrize(
     ("before", "shown"), [("a  \nb\n", "a"), ("\ta\nb\n", "a"), ("“a” – b\nb\n", '"a" - b'), ("x\na\nb\n", "a")]
 )
@@ -116,20 +111,17 @@ def test_spaces_and_typographic_characters_are_ignored(before: str, shown: str) 
     assert apply_update(section, before) == before.replace(before.split("\n")[-3], "c")
 
 
-@requirement("files.apply-patch")
 def test_line_ends_are_kept_and_a_last_newline_is_added() -> None:
     section = UpdateFile(path="f", chunks=(PatchChunk(lines=(" a", "-b", "+c", "+d")),))
     assert apply_update(section, "a\r\nb\r\ne\r\n") == "a\r\nc\r\nd\r\ne\r\n"
     assert apply_update(section, "a\nb\ne") == "a\nc\nd\ne\n"
 
 
-@requirement("files.apply-patch")
 def test_lines_without_context_are_appended() -> None:
     section = UpdateFile(path="f", chunks=(PatchChunk(lines=("+c",)),))
     assert apply_update(section, "a\nb\n") == "a\nb\nc\n"
 
 
-@requirement("files.apply-patch")
 def test_missing_chunk_is_an_error() -> None:
     section = UpdateFile(path="f", chunks=(PatchChunk(lines=(" b", "+c")), PatchChunk(lines=("-a",))))
     with pytest.raises(PatchError, match="Chunk 2 is not in the text"):
@@ -138,7 +130,6 @@ def test_missing_chunk_is_an_error() -> None:
         apply_update(UpdateFile(path="f", chunks=(PatchChunk(lines=("+c",), contexts=("class X",)),)), "a\n")
 
 
-@requirement("files.apply-patch-in-shell")
 @pytest.mark.parametrize(
     "command",
     [
@@ -158,7 +149,6 @@ def test_patches_are_found_inside_commands(command: str | list[str]) -> None:
     assert not result.is_folder_unknown
 
 
-@requirement("files.apply-patch-in-shell")
 def test_command_may_change_the_folder_first() -> None:
     patch = "*** Begin Patch\n*** Delete File: a\n*** End Patch"
     assert find_embedded_patches(f"cd sub && apply_patch <<'E'\n{patch}\nE") == [EmbeddedPatch(patch, "sub")]
@@ -188,13 +178,11 @@ sections: st.SearchStrategy[FileSection] = st.one_of(
 )
 
 
-@requirement("files.apply-patch")
 @given(st.lists(sections, min_size=1, max_size=4).map(tuple))
 def test_formatted_patch_parses_to_the_same_sections(patch: tuple[FileSection, ...]) -> None:
     assert parse_patch(format_patch(patch)) == patch
 
 
-@requirement("files.apply-patch")
 @given(st.text())
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     for candidate in (text, f"*** Begin Patch\n{text}\n*** End Patch"):
@@ -210,7 +198,6 @@ numbered = st.lists(st.integers(0, 40), unique=True, max_size=20).map(
 )
 
 
-@requirement("files.apply-patch")
 @given(numbered, numbered)
 def test_generated_patch_applies_and_reverts(old: str, new: str) -> None:
     hunks = [hunk for hunk in make_hunks(old, new) if hunk.old_lines]
@@ -224,7 +211,6 @@ def test_generated_patch_applies_and_reverts(old: str, new: str) -> None:
         assert revert_update(read, new) == old
 
 
-@requirement("files.unified-read")
 @given(numbered, numbered)
 def test_hunks_are_parsed_from_the_text_of_a_diff(old: str, new: str) -> None:
     hunks = tuple(make_hunks(old, new))
@@ -233,7 +219,6 @@ def test_hunks_are_parsed_from_the_text_of_a_diff(old: str, new: str) -> None:
     assert unified(result, "f") == unified(hunks, "f")
 
 
-@requirement("files.unified-read")
 def test_incomplete_diff_is_an_error() -> None:
     with pytest.raises(PatchError, match="incomplete"):
         parse_hunks("@@ -1,2 +1,2 @@\n a\n")

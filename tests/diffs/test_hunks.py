@@ -152,7 +152,6 @@ def test_hunks_are_those_of_the_client(old: str, new: str, hunks: list[tuple[int
     ]  # fmt: skip
 
 
-@requirement("patch.made-is-true")
 @given(old=LINES, new=LINES)
 def test_hunks_lead_from_one_text_to_the_other_and_back(old: list[str], new: list[str]) -> None:
     hunks = make_hunks(text(old), text(new))
@@ -162,7 +161,6 @@ def test_hunks_lead_from_one_text_to_the_other_and_back(old: list[str], new: lis
     assert revert(hunks, text(new)) == text(old)
 
 
-@requirement("patch.made-is-true")
 @given(old=LINES, new=LINES)
 def test_no_shorter_patch_exists(old: list[str], new: list[str]) -> None:
     changed = sum(line[0] in "+-" for hunk in make_hunks(text(old), text(new)) for line in hunk.lines)
@@ -180,7 +178,6 @@ def longest_common(old: list[str], new: list[str]) -> int:
     return row[-1]
 
 
-@requirement("patch.made-of-large-texts")
 @pytest.mark.parametrize("kind", ["one line", "every tenth line", "all lines", "shuffled", "bits"])
 def test_hunks_of_large_texts_are_correct(kind: str) -> None:
     chance = random.Random(7)

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.browser import NO_BROWSER, run_browser
 from tests.export.made import HALF, claude, codex, transcript
-from tests.requirement import requirement
 from toolspan.export import html
 from toolspan.testing import TranscriptBuilder, claude_results
 
-webdriver = pytest.importorskip("selenium.webdriver")
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-
-needs_browser = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="neither Chromium nor its driver is installed")
+pytest.importorskip("selenium.webdriver")
+needs_browser = pytest.mark.skipif(NO_BROWSER is not None, reason=NO_BROWSER or "")
 HOSTILE = (
     "</script><script>document.title='owned'</script><!--",
     "<img src=x onerror=\"document.title='owned'\">",
@@ -46,6 +42,7 @@ class Browser:
         self._driver.get_log("browser")
         self._driver.get(path.as_uri())
         assert self.run("return document.documentElement.dataset.ready") == "yes", self.errors()
+        self.wait("document.querySelector('.item')")
         return self
 
     def run(self, script: str) -> Any:
@@ -72,7 +69,7 @@ class Browser:
         self.run(
             f"const one = document.querySelector({json.dumps(selector)});"
             f"one.value = {json.dumps(text)}; one.dispatchEvent(new Event('input'));"
-            "one.dispatchEvent(new Event('change'));"
+            "one.dispatchEvent(new Event('change', { bubbles: true }));"
         )
 
     def key(self, key: str) -> None:
@@ -96,18 +93,7 @@ class Browser:
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    profile = tmp_path_factory.mktemp("profile")
-    for option in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                   f"--user-data-dir={profile}"):  # fmt: skip
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    made = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield made
-    made.quit()
+    yield from run_browser(tmp_path_factory.mktemp("profile"))
 
 
 @pytest.fixture
@@ -136,124 +122,124 @@ def busy_page() -> str:
 
 
 @needs_browser
-@requirement("export.page")
-def test_a_session_is_drawn_with_lanes_rows_and_no_error(browser: Browser) -> None:
+def test_a_session_is_drawn_with_a_waterfall_and_rows_and_no_error(browser: Browser) -> None:
     browser.open(busy_page())
 
-    assert browser.texts(".row.call .what b") == ["Read", "Read", "Edit", "Bash", "Bash"]
-    assert len(browser.texts(".bar")) == 5
-    tops = browser.run("return [...document.querySelectorAll('.bar')].map((b) => b.style.top)")
-    assert tops[:3] == ["0px", "17px", "0px"]
-    assert browser.texts(".lane.calls .lane-label b") == ["main"]
-    assert browser.run("return document.querySelectorAll('.bar .p-permission').length") == 1
-    assert browser.texts(".row.prompt .what") == ["Look at both files", "Run the tests"]
+    assert browser.texts(".item.call .tool") == ["Read", "Read", "Edit", "Bash", "Bash"]
+    assert browser.texts(".item.opens .line") == ["Look at both files", "Run the tests"]
+    assert browser.run("return document.querySelectorAll('.waterfall canvas').length") == 5
+    assert "5 calls" in browser.texts("[data-test=calls]")
+    assert any("permission 6.0 s" in text for text in browser.texts(".legend"))
     assert browser.errors() == []
 
 
 @needs_browser
-@requirement("export.page")
 def test_a_call_opens_and_shows_input_result_and_diff(browser: Browser) -> None:
     browser.open(busy_page())
 
-    browser.click("#c2 .head")
+    browser.click(".item.call:nth-child(1 of .item.call)")
+    browser.wait("document.querySelector('.panel .call-title')")
+    browser.run("[...document.querySelectorAll('.item.call')][2].click()")
+    browser.wait("document.querySelector('.panel td.old')")
 
-    assert browser.texts("#c2 .diff .d") == ["-first"]
-    assert browser.texts("#c2 .diff .a") == ["+last"]
-    assert "old_string" in browser.texts("#c2 .field > span")
-    assert browser.run("return document.querySelector('#c2 .head').ariaExpanded") == "true"
-    browser.click("#c2 .head")
-    assert browser.texts("#c2 .body") == []
-    browser.click(".bar[data-n='4']")
-    assert "1 failed" in browser.texts("#c4 pre")[-1]
+    assert browser.texts(".panel td.old") == ["first"]
+    assert browser.texts(".panel td.new") == ["last"]
+    browser.run("[...document.querySelectorAll('.item.call')][4].click()")
+    browser.wait("document.querySelector('.panel .command')")
+    assert "make test" in browser.texts(".panel .command")[0]
+    assert "1 failed" in browser.texts(".panel .failure .reason")[0]
+    browser.key("Escape")
+    browser.wait("!document.querySelector('.panel')")
     assert browser.errors() == []
 
 
 @needs_browser
-@requirement("export.page-filters")
 def test_search_and_filters_change_what_is_seen(browser: Browser) -> None:
     browser.open(busy_page())
 
-    browser.type("#search", "SECOND words")
-    browser.wait("document.getElementById('count').textContent === '1 call of 5'")
-    assert [text[:4] for text in browser.texts(".row .what")] == ["Read"]
-    assert browser.run("return document.querySelectorAll('.bar.off').length") == 4
-    browser.key("Escape")
-    browser.click(".chip[data-state='denied']")
-    assert browser.texts(".row .what code") == ["rm -r build"]
-    browser.click("#clear")
-    browser.type("#tool", "Bash")
-    assert browser.texts(".row .what code") == ["rm -r build", "make test"]
-    browser.type("#search", "nothing has this")
+    browser.type("input[type=search]", "SECOND words")  # in the result of a call
+    browser.wait("document.querySelector('[data-test=shown]')?.textContent === '1 call shown'")
+    assert browser.texts(".item .tool") == ["Read"]
+    browser.run("[...document.querySelectorAll('button')].find((one) => one.textContent === 'Clear').click()")
+    browser.wait("document.querySelectorAll('.item.call').length === 5")
+    browser.run("[...document.querySelectorAll('.chip')].find((one) => one.textContent.includes('denied')).click()")
+    browser.wait("document.querySelectorAll('.item.call').length === 1")
+    assert browser.texts(".item .about") == ["rm -r build"]
+    browser.run("[...document.querySelectorAll('button')].find((one) => one.textContent === 'Clear').click()")
+    browser.wait("document.querySelectorAll('.item.call').length === 5")
+    browser.type("select[aria-label=Tool]", "Bash")
+    browser.wait("document.querySelectorAll('.item.call').length === 2")
+    browser.type("input[type=search]", "nothing has this")
     browser.wait("document.querySelector('.empty')")
-    browser.click("#clear")
-    browser.click("#words")
-    assert browser.texts(".row.message") == []
-    browser.click("#words")
-    browser.click("#thinking")
-    assert "hm" in browser.texts(".row.message .what")
     assert browser.errors() == []
 
 
 @needs_browser
-@requirement("export.page")
-def test_keys_move_open_and_search(browser: Browser) -> None:
+def test_keys_move_and_search_and_a_link_opens_a_call(browser: Browser) -> None:
     browser.open(busy_page())
 
     browser.key("n")
-    assert browser.run("return document.activeElement.closest('.row').id") == "c3"
+    browser.wait("document.querySelector('.item.current .about')?.textContent === 'rm -r build'")
     browser.key("n")
-    assert browser.run("return document.activeElement.closest('.row').id") == "c4"
-    browser.key("k")
-    browser.run("document.activeElement.click()")
-    assert len(browser.texts(".row.open")) == 1
+    browser.wait("document.querySelector('.item.current .about')?.textContent === 'make test'")
     browser.key("/")
-    assert browser.run("return document.activeElement.id") == "search"
+    assert browser.run("return document.activeElement.type") == "search"
+    address = browser.run("return location.hash")
+    browser.run("document.activeElement.blur(); location.hash = ''")
+    browser.wait("!document.querySelector('.panel')")
+    browser.run(f"location.hash = {json.dumps(address)}")
+    browser.wait("document.querySelector('.panel .command')?.textContent.includes('make test')")
+    assert browser.errors() == []
 
 
 @needs_browser
-@requirement("export.page")
 def test_colours_follow_the_system_and_the_switch(browser: Browser) -> None:
-    background = "return getComputedStyle(document.body).backgroundColor"
+    background = "getComputedStyle(document.body).backgroundColor"
     browser.open(busy_page())
-    light = browser.run(background)
+    light = browser.run(f"return {background}")
 
     browser.prefer("dark")
-    dark = browser.run(background)
-    browser.click("#theme")
+    dark = browser.run(f"return {background}")
+    browser.prefer("light")
 
     assert dark != light
-    assert browser.run(background) == light
-    browser.click("#theme")
-    browser.prefer("light")
-    assert browser.run(background) == dark
-    browser.click("#theme")
-    assert browser.run(background) == light
+    for expected in (dark, light, light):  # dark, light, as the system
+        browser.click("button[aria-label^=Theme]")
+        browser.wait(f"{background} === {json.dumps(expected)}")
 
 
 @needs_browser
-@requirement("export.page")
 @pytest.mark.parametrize("width", [360, 390, 1440])
 def test_nothing_is_wider_than_the_screen(browser: Browser, width: int) -> None:
     browser.resize(width)
     browser.open(busy_page())
-    browser.click("#c2 .head")
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    browser.run("[...document.querySelectorAll('.item.call')][2].click()")
+    browser.wait("document.querySelector('.panel td.old')")
 
     assert browser.run("return document.documentElement.scrollWidth") <= width
 
 
 @needs_browser
-@requirement("export.page-hostile")
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 @pytest.mark.parametrize("make", [claude, codex])
 def test_content_of_a_transcript_is_shown_and_never_executed(browser: Browser, make: Any, text: str) -> None:
     browser.open(html.render_transcripts(*make(text)))
-    browser.click("#thinking")
-    browser.run("for (const row of [...document.querySelectorAll('.row')]) row.querySelector('.head').click()")
+    browser.click("input[type=checkbox]")  # thinking
+    browser.type("select[aria-label=Messages]", "full")
+    browser.wait("document.querySelector('.message.whole')")
+    count = browser.run("return document.querySelectorAll('.item.call').length")
+    outputs = []
+    for number in range(count):
+        browser.run(f"[...document.querySelectorAll('.item.call')][{number}]?.click()")
+        browser.wait("document.querySelector('.panel .call-detail')")
+        outputs.append(browser.run("return document.querySelector('.panel').textContent"))
 
-    output = browser.run("return document.querySelector('.row.open pre').textContent")
+    output = "".join(outputs)
     assert browser.errors() == []
     assert browser.run("return document.title") != "owned"
-    assert browser.run("return document.querySelectorAll('script, img, iframe').length") == 3
+    assert browser.run("return document.querySelectorAll('script, iframe').length") == 4
+    assert browser.run("return document.querySelectorAll('img').length") == 1  # the icon
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", output)
     if len(text) < 1000:
         start = re.split("[\x00\x1b\u202e]|" + HALF, text)[0]
@@ -262,34 +248,35 @@ def test_content_of_a_transcript_is_shown_and_never_executed(browser: Browser, m
         assert "more characters" in output
 
 
-@requirement("export.page-hostile")
 def test_the_policy_allows_only_our_own_script() -> None:
     page = html.render_transcripts(*claude("</script>"))
     policy = re.findall(r'Content-Security-Policy" content="([^"]+)"', page)[0]
 
     assert "default-src &#39;none&#39;" in policy
     assert "unsafe" not in policy
-    assert page.count("<script") == 3
-    assert page.count("</script>") == 3
-    assert not re.findall(r"""(?:src|href)=["']?(?:https?:)?//""", page)
+    assert page.count("<script") == 4
+    assert page.count("</script>") == 4
+    assert "<!--" not in page
+    assert not re.findall(r"""<[^>]*(?:src|href)=["']?(?:https?:)?//""", page.partition("<script")[0])
 
 
 @needs_browser
-@requirement("export.page-size")
 def test_a_page_with_thousands_of_calls_only_draws_what_is_near(browser: Browser) -> None:
     builder = TranscriptBuilder().prompt("All of it")
     for n in range(5_000):
-        builder.result(builder.call("Bash", {"command": f"part {n}"}), claude_results.ran("x" * 4_000))
+        call = builder.call("Bash", {"command": f"part {n}"})
+        builder.result(call, claude_results.ran("x" * 4_000))
         builder.wait(50)
+        if n == 4_321:
+            wanted = call
     page = html.render_transcripts(transcript(builder.data()))
 
     browser.open(page)
 
     assert len(page) < 20_000_000
-    assert browser.run("return document.querySelectorAll('.row').length") < 1_000
-    browser.run("location.hash = '#c4321'")
-    browser.wait("document.querySelector('#c4321.open')")
-    assert "part 4321" in browser.texts("#c4321 .field pre")
-    browser.type("#search", "part 4999")
-    browser.wait("document.getElementById('count').textContent === '1 call of 5,000'")
+    assert browser.run("return document.querySelectorAll('.item').length") < 1_000
+    browser.run(f"location.hash = '#call={wanted}'")
+    browser.wait("document.querySelector('.panel .command')?.textContent.includes('part 4321')")
+    browser.type("input[type=search]", "part 4999")
+    browser.wait("document.querySelector('[data-test=shown]')?.textContent === '1 call shown'")
     assert browser.errors() == []

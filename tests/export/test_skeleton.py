@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.export.made import BOTH, claude, exported
-from tests.requirement import requirement
 from toolspan.export.anonymize import Anonymizer
 from toolspan.export.session_export import SessionExport
 from toolspan.formats.source import BytesSource
@@ -26,7 +25,6 @@ def leaked(text: str, output: str) -> list[str]:
     return [run for run in runs if run in output]
 
 
-@requirement("export.skeleton")
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS)
 def test_no_text_of_a_session_is_in_any_format(text: str) -> None:
@@ -35,7 +33,6 @@ def test_no_text_of_a_session_is_in_any_format(text: str) -> None:
             assert leaked(text, output) == [], form
 
 
-@requirement("export.skeleton")
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS)
 def test_no_metadata_of_a_file_is_in_any_format(text: str) -> None:
@@ -59,7 +56,6 @@ def test_no_metadata_of_a_file_is_in_any_format(text: str) -> None:
         assert leaked(text, output) == [], form
 
 
-@requirement("export.skeleton")
 def test_structure_states_times_and_sizes_stay() -> None:
     plain = list(SessionExport(claude("some words")).calls())
     bones = list(SessionExport(claude("some words"), redactor=Anonymizer()).calls())
@@ -73,10 +69,9 @@ def test_structure_states_times_and_sizes_stay() -> None:
     ]  # fmt: skip
     assert bones[0].input == {"command": "<10 chars>", "description": "<10 chars>"}
     assert bones[0].result == "<10 chars>"
-    assert bones[5].parent == bones[4].id == "call-5"
+    assert bones[5].parent_call == bones[4].id == "call-5"
 
 
-@requirement("export.skeleton")
 def test_unknown_parameter_names_become_numbers() -> None:
     served = list(SessionExport(claude("inner"), redactor=Anonymizer()).calls())[2]
 

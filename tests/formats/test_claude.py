@@ -56,7 +56,6 @@ def shown(value: Any) -> Any:
     return [shown(item) for item in value] if isinstance(value, list) else value
 
 
-@requirement("wire.claude-file-form")
 def test_result_record_of_a_file_is_read() -> None:
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok", "is_error": False}
     structured = {"stdout": "ok", "interrupted": True, "durationMs": 1.5}
@@ -69,7 +68,6 @@ def test_result_record_of_a_file_is_read() -> None:
     assert extract_text(block.content) == "ok"
 
 
-@requirement("wire.claude-stream-form")
 def test_stream_form_has_the_same_meaning() -> None:
     data = line(
         type="user",
@@ -90,7 +88,6 @@ def test_stream_form_has_the_same_meaning() -> None:
     )
 
 
-@requirement("wire.unknown-types-are-entries")
 @pytest.mark.parametrize("kind", ["brand-new", "", "User"])
 def test_unknown_type_is_a_record(kind: str) -> None:
     data = line(type=kind, uuid="u1", payload={"n": [1, 2.5]})
@@ -111,7 +108,6 @@ def test_empty_object_is_a_record_without_type() -> None:
     assert decode_entry(b"{}") == DecodedLine(Entry(), ())
 
 
-@requirement("wire.unknown-fields-survive")
 def test_unknown_keys_survive_at_every_depth() -> None:
     data = (
         b'{"new":{"n":1.10,"big":123456789012345678901},"type":"assistant","message":{"x":null,'
@@ -126,7 +122,6 @@ def test_unknown_keys_survive_at_every_depth() -> None:
     assert json_repair.is_same_json(encode_entry(entry, data), data)
 
 
-@requirement("wire.unknown-fields-survive")
 @given(record=claude_entries(), ascii_only=st.booleans())
 def test_client_records_survive_decoding_and_encoding(record: dict[str, Any], ascii_only: bool) -> None:
     data = to_json(record, ascii_only=ascii_only)
@@ -136,7 +131,6 @@ def test_client_records_survive_decoding_and_encoding(record: dict[str, Any], as
     assert json_repair.is_same_json(encode_entry(entry, data), data)
 
 
-@requirement("wire.unknown-fields-survive")
 @given(record=odd_entries(surrogates=True))
 def test_any_value_of_a_known_key_survives_decoding_and_encoding(record: dict[str, Any]) -> None:
     data = to_json(record)
@@ -144,7 +138,6 @@ def test_any_value_of_a_known_key_survives_decoding_and_encoding(record: dict[st
     assert json_repair.is_same_json(encode_entry(decode_entry(data).entry, data), data)
 
 
-@requirement("wire.unknown-fields-survive")
 @pytest.mark.parametrize(
     "data",
     [
@@ -165,7 +158,6 @@ def test_odd_values_are_encoded_unchanged(data: bytes) -> None:
     assert json_repair.is_same_json(encode_entry(decoded.entry, data), data)
 
 
-@requirement("wire.odd-values-are-named")
 def test_odd_values_are_reported_and_the_rest_is_read() -> None:
     data = line(
         type="assistant",
@@ -201,7 +193,6 @@ def test_odd_values_are_reported_and_the_rest_is_read() -> None:
     assert [(block.id, block.name) for block in blocks(entry)] == [("toolu_1", None), (None, None), ("toolu_2", "Read")]
 
 
-@requirement("wire.odd-values-are-named")
 @pytest.mark.parametrize(
     ("data", "odd"),
     [
@@ -218,7 +209,6 @@ def test_each_odd_value_is_reported_by_its_path(data: bytes, odd: tuple[str, ...
     assert decode_entry(data).mismatches == odd
 
 
-@requirement("wire.odd-values-are-named")
 def test_number_beside_an_odd_value_is_not_odd() -> None:
     entry, odd = decode_entry(b'{"type":"user","uuid":5,"toolUseResult":{"durationMs":1.5}}')
 
@@ -235,7 +225,7 @@ def test_lone_surrogate_is_not_an_odd_value() -> None:
     assert entry.message == ApiMessage(content="\ude00")
 
 
-@requirement("wire.message-spread-from-a-string")
+@requirement("reading.message-spread-from-a-string")
 def test_message_spread_from_a_string_is_tolerated() -> None:
     spelled = {str(n): letter for n, letter in enumerate("event: message_start")}
     data = line(type="assistant", uuid="u1", message={**spelled, "content": []})
@@ -259,7 +249,6 @@ def test_invalid_utf8_is_a_value_error(data: bytes) -> None:
         decode_entry(data)
 
 
-@requirement("wire.decoding-never-breaks")
 @given(data=st.binary() | odd_entries(surrogates=True).map(to_json))
 def test_any_bytes_give_a_record_or_a_value_error(data: bytes) -> None:
     for step in (decode_entry, VIEW.decode_loosely, decode_bodies):
@@ -267,7 +256,6 @@ def test_any_bytes_give_a_record_or_a_value_error(data: bytes) -> None:
             step(data)
 
 
-@requirement("wire.decoding-never-breaks")
 @pytest.mark.parametrize("key", ["type", "uuid", "message", "toolUseResult", "content", "x"])
 @pytest.mark.parametrize("depth", [*range(960, 1010, 3), 100_000])
 def test_deep_nesting_is_a_value_error_at_worst(key: str, depth: int) -> None:
@@ -280,7 +268,6 @@ def test_deep_nesting_is_a_value_error_at_worst(key: str, depth: int) -> None:
             assert "nested too deeply" in str(error)
 
 
-@requirement("wire.both-steps-agree")
 @given(record=claude_entries())
 def test_slow_decoder_agrees_with_the_fast_one(record: dict[str, Any]) -> None:
     data = to_json(record)
@@ -291,7 +278,6 @@ def test_slow_decoder_agrees_with_the_fast_one(record: dict[str, Any]) -> None:
     assert shown(entry) == shown(VIEW.decode_typed(data))
 
 
-@requirement("wire.both-steps-agree")
 @given(record=claude_entries())
 def test_bodies_and_records_have_the_same_blocks(record: dict[str, Any]) -> None:
     data = to_json(record)
@@ -329,7 +315,6 @@ def at_once(data: bytes) -> list[tuple[Any, int, int]] | None:
     return [(shown(e), start, end) for e, start, end in zip(entries, starts, ends, strict=False)]
 
 
-@requirement("wire.many-lines-at-once")
 @given(
     data=st.lists(
         claude_entries().map(to_json)
@@ -349,7 +334,6 @@ def test_bulk_decoding_gives_the_same_records_or_none(data: bytes) -> None:
     assert result is None or result == by_line(data)
 
 
-@requirement("wire.many-lines-at-once")
 @pytest.mark.parametrize(
     "data",
     [
@@ -367,7 +351,6 @@ def test_bulk_decoding_rejects_lines_that_are_not_one_record_each(data: bytes) -
     assert decode_entries(data) is None
 
 
-@requirement("wire.many-lines-at-once")
 @given(records=st.lists(claude_entries(), min_size=1, max_size=5))
 def test_complete_lines_are_decoded_at_once(records: list[dict[str, Any]]) -> None:
     data = b"".join(to_json(record) + b"\n" for record in records)
@@ -397,7 +380,6 @@ def test_missing_text_is_empty() -> None:
     assert extract_text(ABSENT) == ""
 
 
-@requirement("wire.decoding-never-breaks")
 @given(data=st.binary() | json_values(surrogates=True).map(to_json))
 def test_any_bytes_have_a_text(data: bytes) -> None:
     assert isinstance(extract_text(msgspec.Raw(data)), str)

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from tests.requirement import requirement
 from toolspan.formats import json_repair
 from toolspan.formats.codex import records
 from toolspan.formats.codex.calls import CommandOutput, call_arguments, format_command, parse_output, read_call_subject
 from toolspan.formats.codex.records import RolloutItem, extract_calls, item_tool_name
 from toolspan.formats.jsonl import split_document
+from toolspan.formats.source import BytesSource
+from toolspan.reading.transcript import read
 from toolspan.testing import codex_builder
 from toolspan.testing.codex_builder import RolloutAge, RolloutBuilder
 
@@ -26,7 +27,6 @@ def story(age: RolloutAge) -> RolloutBuilder:
     return rollout.output(call, "Exit code: 0\nOutput:\nmilk").text("Milk").tokens(900, 20, cached=800)
 
 
-@requirement("codex.roundtrip")
 @pytest.mark.parametrize("age", ["bare", "enveloped", "paginated"])
 def test_records_of_every_version_encode_to_equal_json(age: RolloutAge) -> None:
     for line in story(age).lines:
@@ -43,7 +43,6 @@ JSON = st.recursive(
 )
 
 
-@requirement("codex.roundtrip")
 @given(st.dictionaries(KEYS, JSON, max_size=5))
 def test_any_object_encodes_to_equal_json(result: dict[str, object]) -> None:
     line = json_repair.encode_document(result)
@@ -51,7 +50,6 @@ def test_any_object_encodes_to_equal_json(result: dict[str, object]) -> None:
     assert json_repair.is_same_json(records.encode_record(record, line), line)
 
 
-@requirement("codex.unknown")
 def test_unknown_kind_is_kept_and_recognised() -> None:
     for line in (
         b'{"type":"event_msg","payload":{"type":"from_the_future"}}',
@@ -82,7 +80,6 @@ def test_value_of_another_type_is_reported_and_the_rest_is_read() -> None:
         ("ls -l", "ls -l"),
     ],
 )
-@requirement("codex.arguments")
 def test_arguments_are_json_text_and_unchanged_if_invalid(arguments: str, expected: object) -> None:
     line = json.dumps({"type": "function_call", "arguments": arguments, "call_id": "c"}).encode()
     item = records.decode_record(line).entry.item
@@ -127,7 +124,6 @@ def test_old_message_contains_its_calls() -> None:
     assert [(call.call_id, call.name) for call in calls] == [("c1", "shell"), ("c2", None)]
 
 
-@requirement("codex.document")
 def test_document_is_split_into_items_with_locations() -> None:
     data = '{\n "session": {"id": "é"},\n "items": [ {"role":"user"}, {"a":["]"]} ]\n}\n'.encode()
     result = split_document(data, "items")
@@ -142,7 +138,6 @@ def parsed_output(output: object) -> CommandOutput:
     return parse_output(Raw(json.dumps(output).encode()))
 
 
-@requirement("codex.outputs")
 @pytest.mark.parametrize("form", [codex_builder.command_output, codex_builder.headed_output, codex_builder.json_output])
 @pytest.mark.parametrize("code", [0, 1, 137, -1])
 def test_every_header_has_exit_code_and_duration(form: object, code: int) -> None:
@@ -153,7 +148,6 @@ def test_every_header_has_exit_code_and_duration(form: object, code: int) -> Non
     assert code == 0 or result.text == "some words\n"
 
 
-@requirement("codex.outputs")
 @given(st.text())
 def test_text_below_a_header_is_the_output(text: str) -> None:
     for form in (codex_builder.command_output, codex_builder.headed_output, codex_builder.json_output):
@@ -195,7 +189,6 @@ def test_patch_inside_a_command_has_a_nested_header() -> None:
         "head\n\n[Output truncated after 256 lines: too many lines or bytes.]",
     ],
 )
-@requirement("codex.outputs")
 def test_truncation_markers_are_recognised(text: str) -> None:
     for form in (codex_builder.command_output, codex_builder.json_output):
         assert parsed_output(form(text)).truncated
@@ -208,3 +201,15 @@ def test_text_without_a_header_is_unchanged() -> None:
     for text in ("Plan updated", "Exit codes: many", '{"output": 7}', '{"results": []}', ""):
         result = parsed_output(text)
         assert (result.text, result.exit_code, result.has_header) == (text, None, False)
+
+
+def test_output_without_a_call_id_is_context_for_the_model_and_not_a_result() -> None:
+    rollout = RolloutBuilder().prompt("go")
+    rollout.output(rollout.call("exec_command", {"cmd": "ls"}), codex_builder.command_output("x", code=0))
+    context = {"type": "function_call_output", "id": "fco_1", "name": "goal_objective", "output": "do it"}
+    line = {"timestamp": "2026-03-02T10:20:40.000Z", "type": "response_item", "payload": context}
+    transcript = read(BytesSource(rollout.data() + json.dumps(line).encode() + b"\n", "rollout-x.jsonl"))
+
+    assert [span.state for span in transcript.spans] == ["succeeded"]
+    assert not transcript.findings
+    assert [(message.voice, message.text) for message in transcript.messages()][-1] == ("injected", "do it")

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.requirement import requirement
 from tests.strategies import json_values, to_json
 from toolspan.formats import json_repair
 from toolspan.formats.claude import records as claude
@@ -29,7 +28,6 @@ def found_as_is(line: bytes, *records: bytes) -> list[RecoveredObject]:
     return [RecoveredObject(line.index(record), len(record), record) for record in records]
 
 
-@requirement("wire.json-is-exact")
 def test_lone_surrogate_is_kept() -> None:
     data = b'{"text":"smile \\ud83d"}'
 
@@ -37,7 +35,6 @@ def test_lone_surrogate_is_kept() -> None:
     assert json_repair.encode_document(json_repair.decode_document(data)) == data
 
 
-@requirement("wire.json-is-exact")
 @pytest.mark.parametrize(
     "number",
     [
@@ -55,7 +52,6 @@ def test_numbers_keep_every_digit(number: str, beside: str) -> None:
     assert json_repair.is_same_json(json_repair.encode_document(decoded), data)
 
 
-@requirement("wire.json-is-exact")
 @pytest.mark.parametrize("number", ["1e9999999999999999999", "-1e-9999999999999999999", "9" * 5000])
 def test_huge_number_is_kept_or_refused_as_damage(number: str) -> None:
     try:
@@ -101,7 +97,6 @@ UNEQUAL = [
 ]  # fmt: skip
 
 
-@requirement("wire.json-equality")
 @pytest.mark.parametrize(
     ("first", "second", "same"), [*((*pair, True) for pair in EQUAL), *((*pair, False) for pair in UNEQUAL)]
 )
@@ -109,7 +104,6 @@ def test_equality_distinguishes_numbers_booleans_and_texts(first: bytes, second:
     assert json_repair.is_same_json(first, second) is same
 
 
-@requirement("wire.json-is-exact")
 @given(value=json_values(surrogates=True))
 def test_encoding_and_decoding_gives_the_same_document(value: object) -> None:
     data = to_json(value)
@@ -117,9 +111,6 @@ def test_encoding_and_decoding_gives_the_same_document(value: object) -> None:
     assert json_repair.is_same_json(json_repair.encode_document(json_repair.decode_document(data)), data)
 
 
-@requirement("wire.recovers-glued-records")
-@requirement("wire.recovers-around-tears")
-@requirement("wire.recovers-around-nul-blocks")
 @pytest.mark.parametrize(
     ("line", "records", "reason"),
     [
@@ -145,12 +136,10 @@ def test_complete_records_in_a_damaged_line_are_found(line: bytes, records: list
     assert recover_objects(line) == RecoveredLine(found_as_is(line, *records), reason)
 
 
-@requirement("wire.recovers-glued-records")
 def test_many_records_on_one_line_are_found() -> None:
     assert documents(b"".join([A, B] * 60)) == [A, B] * 60
 
 
-@requirement("wire.recovers-around-tears")
 def test_records_around_a_torn_one_are_found() -> None:
     line = A + b'{"type":"us' + b'{"type":"x","a":{}}' + C
 
@@ -158,7 +147,6 @@ def test_records_around_a_torn_one_are_found() -> None:
     assert documents(line)[-1] == C
 
 
-@requirement("wire.recovers-invalid-utf8")
 def test_record_with_invalid_utf8_is_found_with_replaced_bytes() -> None:
     line = b'{"type":"user","text":"a\xff\xfeb"}'
 
@@ -168,14 +156,12 @@ def test_record_with_invalid_utf8_is_found_with_replaced_bytes() -> None:
     assert json.loads(data) == {"type": "user", "text": "a\ufffd\ufffdb"}
 
 
-@requirement("wire.recovers-invalid-utf8")
 def test_offsets_after_invalid_utf8_count_bytes() -> None:
     line = b'{"text":"\xff\xff\xff"}' + A
 
     assert [piece.offset for piece in recover_objects(line).pieces] == [0, line.index(A)]
 
 
-@requirement("wire.recovers-control-characters")
 @pytest.mark.parametrize("raw", ["\t", "\x01", "\x1f", "\r"])
 def test_raw_control_character_in_a_string_is_reported_and_read(raw: str) -> None:
     line = f'{{"text":"a{raw}b"}}'.encode()
@@ -186,7 +172,6 @@ def test_raw_control_character_in_a_string_is_reported_and_read(raw: str) -> Non
     assert json_repair.decode_document(data) == {"text": f"a{raw}b"}
 
 
-@requirement("wire.recovered-records-decode")
 @pytest.mark.parametrize(
     "line",
     [
@@ -216,7 +201,6 @@ def test_recovery_gives_up_after_a_hundred_thousand_false_starts() -> None:
     assert documents(A + b'}{"' * 100_000) == [A]
 
 
-@requirement("wire.recovered-records-decode")
 @given(
     data=st.lists(
         st.sampled_from([A, B, b'{"', b"}", b'}{"', b"\0", b'"', b"NaN", b":", b"\xff", b"\t"]) | st.binary(max_size=4)
@@ -237,7 +221,6 @@ def test_recovery_never_raises_and_its_results_decode(data: bytes) -> None:
         end = piece.offset + piece.length
 
 
-@requirement("wire.recovers-glued-records")
 @given(
     records=st.lists(
         st.dictionaries(st.text(max_size=3), json_values(), max_size=2).map(to_json), min_size=2, max_size=6

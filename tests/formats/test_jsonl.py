@@ -7,13 +7,11 @@ import stat
 from pathlib import Path
 
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.requirement import requirement
 from toolspan.errors import SourceError
-from toolspan.formats import jsonl
+from toolspan.formats import jsonl, zstd
 from toolspan.formats.jsonl import JsonLine, read_chunks, read_lines
 from toolspan.formats.source import BytesSource, FileSource, Source, ZstSource, source_for_path
 
@@ -34,7 +32,7 @@ def written(folder: Path, data: bytes, name: str = "t.jsonl") -> Source:
 
 
 def compressed(*frames: bytes) -> bytes:
-    return b"".join(zstandard.ZstdCompressor().compress(frame) for frame in frames)
+    return b"".join(zstd.compress(frame) for frame in frames)
 
 
 def split(data: bytes) -> list[JsonLine]:
@@ -48,7 +46,6 @@ def split(data: bytes) -> list[JsonLine]:
     return items
 
 
-@requirement("wire.lines-know-their-place")
 def test_lines_have_their_numbers_and_offsets(tmp_path: Path) -> None:
     assert list(read_lines(written(tmp_path, LINES))) == [
         JsonLine(1, 0, 7, b'{"a":1}'),
@@ -58,7 +55,6 @@ def test_lines_have_their_numbers_and_offsets(tmp_path: Path) -> None:
     ]
 
 
-@requirement("wire.lines-know-their-place")
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.zst"])
 def test_range_of_a_line_gives_its_bytes(tmp_path: Path, name: str) -> None:
     source = written(tmp_path, compressed(LINES) if name.endswith(".zst") else LINES, name)
@@ -67,14 +63,12 @@ def test_range_of_a_line_gives_its_bytes(tmp_path: Path, name: str) -> None:
         assert source.read(line.offset, line.length) == line.data
 
 
-@requirement("wire.torn-last-line")
 def test_last_line_without_newline_has_not_ended(tmp_path: Path) -> None:
     lines = list(read_lines(written(tmp_path, b'{"a":1}\n{"b"')))
 
     assert [(line.data, line.has_newline) for line in lines] == [(b'{"a":1}', True), (b'{"b"', False)]
 
 
-@requirement("wire.newline-alone-splits")
 @pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\u0085", "\v", "\f", "\x1c", "\r"])
 def test_line_separator_inside_a_string_does_not_split(tmp_path: Path, mark: str) -> None:
     line = f'{{"text":"one{mark}two"}}'.encode()
@@ -86,7 +80,6 @@ def test_empty_file_has_neither_chunks_nor_lines(tmp_path: Path) -> None:
     assert list(read_chunks(written(tmp_path, b""))) == []
 
 
-@requirement("wire.line-limit")
 def test_line_over_the_limit_has_no_bytes(tmp_path: Path, small_chunks: int) -> None:
     source = written(tmp_path, b"one\n" + b"x" * 50 + b"\nthree\n\nfive\n")
 
@@ -102,7 +95,6 @@ def test_line_over_the_limit_has_no_bytes(tmp_path: Path, small_chunks: int) -> 
     assert [line.is_oversized for line in lines] == [False, True, False, False, False]
 
 
-@requirement("wire.resume-at-an-offset")
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.zst"])
 def test_reading_can_start_at_any_line(tmp_path: Path, name: str) -> None:
     source = written(tmp_path, compressed(LINES) if name.endswith(".zst") else LINES, name)
@@ -116,7 +108,6 @@ def test_reading_past_the_end_finds_nothing(tmp_path: Path) -> None:
     assert list(read_lines(written(tmp_path, LINES), offset=len(LINES) + 5, number=9)) == []
 
 
-@requirement("wire.chunks-hold-whole-lines")
 def test_chunks_contain_complete_lines_and_join_to_the_file(tmp_path: Path, small_chunks: int) -> None:
     pieces, sizes, lines = [], [], []
     for chunk in read_chunks(written(tmp_path, LINES + b"torn")):
@@ -130,8 +121,6 @@ def test_chunks_contain_complete_lines_and_join_to_the_file(tmp_path: Path, smal
     assert lines == [line.data for line in split(LINES + b"torn")]
 
 
-@requirement("wire.newline-alone-splits")
-@requirement("wire.lines-know-their-place")
 @given(data=bytes_with_newlines | st.binary(), chunk=st.integers(1, 9))
 def test_chunk_size_does_not_change_the_lines(data: bytes, chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -142,7 +131,6 @@ def test_chunk_size_does_not_change_the_lines(data: bytes, chunk: int) -> None:
     assert b"".join(line.data + b"\n" * line.has_newline for line in lines) == data
 
 
-@requirement("wire.line-limit")
 @given(data=bytes_with_newlines, chunk=st.integers(1, 4), limit=st.integers(4, 9))
 def test_limit_changes_only_the_bytes_of_long_lines(data: bytes, chunk: int, limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -155,7 +143,6 @@ def test_limit_changes_only_the_bytes_of_long_lines(data: bytes, chunk: int, lim
     ]
 
 
-@requirement("wire.resume-at-an-offset")
 @given(data=bytes_with_newlines, chunk=st.integers(1, 9), which=st.integers(min_value=0))
 def test_reading_from_a_line_gives_the_remaining_lines(data: bytes, chunk: int, which: int) -> None:
     whole = split(data)
@@ -170,7 +157,6 @@ def test_reading_from_a_line_gives_the_remaining_lines(data: bytes, chunk: int, 
     assert result == rest
 
 
-@requirement("wire.compressed-files")
 def test_compressed_file_reads_like_the_plain_one(tmp_path: Path) -> None:
     source = written(tmp_path, compressed(LINES), "t.jsonl.zst")
 
@@ -178,7 +164,6 @@ def test_compressed_file_reads_like_the_plain_one(tmp_path: Path) -> None:
     assert list(read_lines(source)) == split(LINES)
 
 
-@requirement("wire.compressed-files")
 def test_compressed_file_with_several_frames_is_read_to_its_end(tmp_path: Path) -> None:
     source = written(tmp_path, compressed(LINES[:5], b"", LINES[5:], LINES), "t.jsonl.zst")
 
@@ -186,14 +171,12 @@ def test_compressed_file_with_several_frames_is_read_to_its_end(tmp_path: Path) 
     assert source.read(len(LINES), 7) == b'{"a":1}'
 
 
-@requirement("wire.compressed-files")
 def test_compressed_line_longer_than_several_chunks_is_complete(tmp_path: Path) -> None:
     data = b"{}\n" + b"x" * (3 * jsonl.CHUNK_SIZE) + b"\n{}\n"
 
     assert list(read_lines(written(tmp_path, compressed(data), "t.jsonl.zst"))) == split(data)
 
 
-@requirement("wire.unreadable-sources")
 @pytest.mark.parametrize(
     "data",
     [b"this is not Zstandard", compressed(LINES) + b"tail", compressed(LINES)[:-3]],
@@ -208,7 +191,6 @@ def test_damaged_compressed_data_is_an_error_with_the_file_name(tmp_path: Path, 
         source.read(5, 1 << 20)
 
 
-@requirement("wire.unreadable-sources")
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.zst"])
 @pytest.mark.parametrize(
     ("name", "error"),
@@ -232,7 +214,6 @@ def test_source_that_cannot_be_opened_is_an_error_with_its_name(
         source.read(0, 1)
 
 
-@requirement("wire.unreadable-sources")
 @pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
 def test_unreadable_file_is_an_error_with_the_reason(tmp_path: Path) -> None:
     source = written(tmp_path, LINES, "locked.jsonl")

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats import holds
-from toolspan.formats.claude import results
-from toolspan.formats.claude import work_results as work
 from toolspan.formats.claude.narrow import input_drift, narrow_input, narrow_result, narrow_text_result, result_drift
-from toolspan.formats.claude.work_results import AgentResult
-from toolspan.types import inputs
+from toolspan.types import inputs, results
+from toolspan.types import work_results as work
 from toolspan.types.inputs import BashInput, ToolInput, UnknownInput
+from toolspan.types.work_results import AgentResult
 
 TOOLS = [
     *("Agent", "AgentOutputTool", "Artifact", "AskUserQuestion", "Bash", "BashOutput", "Batch"),

@@ -9,22 +9,21 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import pytest
-import zstandard
 from msgspec import Raw
 
-from tests.requirement import requirement
 from toolspan.errors import SourceError
-from toolspan.formats import json_repair
+from toolspan.formats import json_repair, zstd
 from toolspan.formats.claude.narrow import narrow_text_result, strip_reminders
-from toolspan.formats.claude.records import decode_permission_decision, parse_task_notices, unknown_keys
-from toolspan.formats.claude.results import BashOutputResult, GlobResult, GrepResult, TaskOutputResult
+from toolspan.formats.claude.records import decode_permission_decision, unknown_keys
 from toolspan.formats.codex.calls import call_arguments, event_command, parse_output, read_call_subject
 from toolspan.formats.codex.records import ABSENT, RolloutItem, extract_calls, item_tool_name
-from toolspan.formats.codex.results import McpResult, OtherResult, PatchResult, narrow_input, narrow_result
+from toolspan.formats.codex.results import McpResult, OtherResult, narrow_input, narrow_result
+from toolspan.formats.decoding import parse_task_notices
 from toolspan.formats.jsonl import read_lines, split_document
-from toolspan.formats.registry import choose_format, detect_dialect, detect_dialect_in
+from toolspan.formats.registry import choose_format, detect_client, detect_client_in
 from toolspan.formats.source import BytesSource, source_for_path
 from toolspan.testing.codex_builder import RolloutBuilder
+from toolspan.types.results import BashOutputResult, GlobResult, GrepResult, PatchResult, TaskOutputResult
 
 MEGABYTE = 1 << 20
 
@@ -33,9 +32,8 @@ def raw(value: object) -> Raw:
     return Raw(json.dumps(value).encode())
 
 
-@requirement("codex.long")
 @pytest.mark.parametrize(
-    ("start", "dialect"),
+    ("start", "client"),
     [
         (b'{"timestamp":"t","type":"session_meta","payload":{"x":"', "codex"),
         (b'{"timestamp":"t","ordinal":0,"type":"response_item","payload":{"x":"', "codex"),
@@ -44,12 +42,12 @@ def raw(value: object) -> Raw:
         (b'{"milk":"', "unknown"),
     ],
 )
-def test_start_of_a_long_first_line_determines_the_format(start: bytes, dialect: str) -> None:
-    assert detect_dialect_in(start + b"x" * MEGABYTE) == dialect
+def test_start_of_a_long_first_line_determines_the_format(start: bytes, client: str) -> None:
+    assert detect_client_in(start + b"x" * MEGABYTE) == client
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "dialect"),
+    ("name", "data", "client"),
     [
         ("s.jsonl", b'{"type":"user","message":{"content":"payload: {}"}}\n', "claude"),
         ("s.jsonl", b'{"type":"mode","mode":"x"}\n', "claude"),
@@ -60,11 +58,10 @@ def test_start_of_a_long_first_line_determines_the_format(start: bytes, dialect:
         ("/rollout-old/notes.jsonl", b"garbage\n", "claude"),
     ],
 )
-def test_name_and_first_bytes_determine_the_format(name: str, data: bytes, dialect: str) -> None:
-    assert choose_format(name, b"before" + data + b"after", 6, 6 + len(data)).name == dialect
+def test_name_and_first_bytes_determine_the_format(name: str, data: bytes, client: str) -> None:
+    assert choose_format(name, b"before" + data + b"after", 6, 6 + len(data)).name == client
 
 
-@requirement("wire.unreadable-sources")
 @pytest.mark.parametrize("name", ["pipe.jsonl", "pipe.jsonl.zst"])
 def test_pipe_is_refused_without_waiting(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
@@ -73,24 +70,22 @@ def test_pipe_is_refused_without_waiting(name: str, tmp_path: Path) -> None:
         source_for_path(tmp_path / name).open()
 
 
-@requirement("codex.read")
 def test_rollout_compressed_or_decompressed_meanwhile_is_found_by_its_old_name(tmp_path: Path) -> None:
     data = RolloutBuilder().prompt("go").data()
     plain, packed = tmp_path / "rollout-x.jsonl", tmp_path / "rollout-x.jsonl.zst"
     old_plain, old_packed = source_for_path(plain), source_for_path(packed)
 
-    packed.write_bytes(zstandard.compress(data))
+    packed.write_bytes(zstd.compress(data))
     assert (old_plain.read(3, 9), old_plain.open(3).read(9)) == (data[3:12], data[3:12])
     packed.unlink()
     plain.write_bytes(data)
     assert (old_packed.read(3, 9), old_packed.open(3).read(9)) == (data[3:12], data[3:12])
 
 
-@requirement("wire.resume-at-an-offset")
 def test_compressed_file_can_be_read_from_a_far_offset(tmp_path: Path) -> None:
     data = b"x" * (3 * MEGABYTE) + b"\nlast\n"
     path = tmp_path / "s.jsonl.zst"
-    path.write_bytes(zstandard.compress(data))
+    path.write_bytes(zstd.compress(data))
 
     assert source_for_path(path).read(3 * MEGABYTE + 1, 4) == b"last"
     assert source_for_path(path).read(10 * MEGABYTE, 4) == b""
@@ -114,7 +109,6 @@ class Spooled:
         return self._data[offset : offset + length]
 
 
-@requirement("wire.lines-know-their-place")
 def test_custom_source_is_read_like_a_file() -> None:
     data = b'{"a":1}\n{"longer":"than a sip"}\nlast'
 
@@ -130,7 +124,6 @@ def test_document_that_the_fast_encoder_refuses_is_encoded() -> None:
     assert json.loads(encoded) == {**odd, "pair": [1, None]}
 
 
-@requirement("wire.recovers-invalid-utf8")
 @pytest.mark.parametrize(
     ("data", "value"),
     [
@@ -145,7 +138,6 @@ def test_value_that_is_not_a_document_is_text(data: bytes, value: object) -> Non
     assert json_repair.decode_readable(data) == value
 
 
-@requirement("wire.recovered-records-decode")
 def test_line_too_long_to_search_is_torn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_repair, "_RECOVER_LIMIT", 20)
 
@@ -180,7 +172,6 @@ def test_truncated_notice_is_recognised() -> None:
     assert parse_task_notices("nothing") == []
 
 
-@requirement("codex.arguments")
 def test_items_have_a_short_description() -> None:
     def describe(**fields: object) -> str | None:
         return read_call_subject(RolloutItem(type="function_call", arguments=raw(json.dumps(fields)))).summary
@@ -199,7 +190,6 @@ def test_items_have_a_short_description() -> None:
     assert read_call_subject(RolloutItem(type="function_call", arguments=raw("[1]"))).summary is None
 
 
-@requirement("codex.arguments")
 def test_arguments_nested_in_too_many_strings_are_unchanged() -> None:
     wrapped: object = {"a": 1}
     for _ in range(4):
@@ -220,7 +210,6 @@ def test_command_of_an_event_may_be_missing_or_odd() -> None:
     assert event_command(raw(["sh", "-c", "ls"])) == "ls"
 
 
-@requirement("codex.kinds")
 def test_tools_with_their_own_item_types_have_names() -> None:
     names = {
         kind: item_tool_name(RolloutItem(type=kind))
@@ -235,7 +224,6 @@ def test_tools_with_their_own_item_types_have_names() -> None:
     assert [call.name for call in extract_calls(RolloutItem(tool_calls=raw([{"id": "c1"}])))] == [None]
 
 
-@requirement("codex.document")
 @pytest.mark.parametrize(
     ("data", "session", "lines", "whole"),
     [
@@ -256,7 +244,6 @@ def test_document_is_split_as_far_as_possible(data: bytes, session: bytes | None
         assert data[line.offset : line.offset + line.length] == line.data
 
 
-@requirement("codex.outputs")
 def test_unreadable_headers_leave_the_text() -> None:
     many = "Exit code: 1\n" * 40
     assert parse_output(raw(many)).text == "Exit code: 1\n" * 22  # no header is that long
@@ -267,7 +254,6 @@ def test_unreadable_headers_leave_the_text() -> None:
     assert (result.text, result.exit_code, result.wall_ms) == ("x", None, 1500.0)
 
 
-@requirement("codex.mcp")
 def test_result_is_narrowed_with_the_details_of_its_event() -> None:
     patch = RolloutItem(done=None, changes=raw({"a": {"add": {"content": "x"}}, "b": {"type": "delete"}}))
     result = narrow_result("apply_patch", raw("done"), patch)
@@ -310,7 +296,7 @@ def test_only_notes_on_separate_lines_are_removed(text: str, body: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "dialect"),
+    ("data", "client"),
     [
         (b"", "empty"),
         (b"\n \n", "empty"),
@@ -327,5 +313,5 @@ def test_only_notes_on_separate_lines_are_removed(text: str, body: str) -> None:
         (b'{"a":1}\n[1]\n7\n', "unknown"),
     ],
 )
-def test_first_records_determine_the_client(data: bytes, dialect: str) -> None:
-    assert detect_dialect(BytesSource(data)) == dialect
+def test_first_records_determine_the_client(data: bytes, client: str) -> None:
+    assert detect_client(BytesSource(data)) == client

@@ -11,10 +11,11 @@ import pytest
 from tests.requirement import requirement
 from toolspan.formats.base import RunningProcess
 from toolspan.formats.claude.live import list_running_processes
-from toolspan.formats.claude.paths import HOOK_LOG_NAME, config_dir, hook_log_path, project_name
+from toolspan.formats.claude.paths import project_name
 from toolspan.formats.claude.records import Backup, parse_backups
-from toolspan.formats.codex import codex_home, parse_thread_id
-from toolspan.formats.registry import is_inside_folder, parse_file_name
+from toolspan.formats.codex import parse_thread_id
+from toolspan.formats.registry import get_format, is_inside_folder, parse_file_name
+from toolspan.formats.side_files import HOOK_LOG_NAME, hook_log_path
 
 THREAD = "0199a0c2-0000-7000-8000-00000000000f"
 
@@ -26,7 +27,6 @@ def line(**fields: object) -> bytes:
 KEPT = {"backupFileName": "abc@v1", "version": 1, "backupTime": "2026-11-02T09:00:00Z"}
 
 
-@requirement("files.backups")
 def test_file_backups_are_found_in_both_record_forms() -> None:
     files = {"a.txt": KEPT, "/b.txt": {"backupFileName": None}}
     snapshot = line(type="file-history-snapshot", snapshot={"trackedFileBackups": files})
@@ -39,7 +39,6 @@ def test_file_backups_are_found_in_both_record_forms() -> None:
     assert [parse_backup.path for parse_backup in parse_backups(delta)] == ["c.txt"]
 
 
-@requirement("files.backups")
 @pytest.mark.parametrize(
     "data",
     [
@@ -71,14 +70,13 @@ def test_running_processes_are_sorted_by_pid(tmp_path: Path) -> None:
     (sessions / "folder.json").mkdir()
     os.mkfifo(sessions / "pipe.json")  # opening it for reading blocks
 
-    assert list_running_processes(tmp_path) == [
+    assert list_running_processes(sessions) == [
         RunningProcess(pid=7, session_id="s7", status="busy"),
         RunningProcess(pid=300, session_id="s300", status="busy"),
     ]
     assert list_running_processes(tmp_path / "gone") == []
 
 
-@requirement("discover.layouts")
 @pytest.mark.parametrize(
     ("path", "output"),
     [
@@ -119,10 +117,16 @@ def test_thread_is_named_by_its_rollout_only_in_full() -> None:
 def test_client_folders_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/dev")
 
-    assert config_dir({}) == Path("/home/dev/.claude")
-    assert config_dir({"CLAUDE_CONFIG_DIR": "~/c"}) == Path("/home/dev/c")
-    assert codex_home({}) == Path("/home/dev/.codex")
-    assert codex_home({"CODEX_HOME": "~/x"}) == Path("/home/dev/x")
+    folders = {
+        "claude": ".claude", "codex": ".codex", "gemini": ".gemini", "opencode": ".local/share/opencode",
+        "copilot": ".copilot", "pi": ".pi/agent", "qwen": ".qwen", "kimi": ".kimi-code", "cursor": ".cursor",
+    }  # fmt: skip
+    for client, folder in folders.items():
+        assert get_format(client).home({}) == Path("/home/dev", folder)
+    assert get_format("claude").home({"CLAUDE_CONFIG_DIR": "~/c"}) == Path("/home/dev/c")
+    assert get_format("codex").home({"CODEX_HOME": "~/x"}) == Path("/home/dev/x")
+    assert get_format("gemini").home({"GEMINI_CLI_HOME": "~/x"}) == Path("/home/dev/x/.gemini")
+    assert get_format("opencode").home({"XDG_DATA_HOME": "/data"}) == Path("/data/opencode")
 
 
 def test_project_is_named_after_its_folder() -> None:
@@ -131,7 +135,6 @@ def test_project_is_named_after_its_folder() -> None:
     assert len(project_name("/x" * 300)) == 200
 
 
-@requirement("discover.links-stay-inside")
 def test_path_is_inside_by_its_link_target(tmp_path: Path) -> None:
     own, other = tmp_path / "own", tmp_path / "other"
     own.mkdir()

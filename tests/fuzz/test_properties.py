@@ -58,7 +58,6 @@ def calls(records: list[Record]) -> list[str]:
     return [span.id for span in spans if span.call.place is not None]
 
 
-@requirement("read.pairs-by-id")
 @given(recorded=claude_transcripts())
 def test_calls_and_results_pair_by_id_alone(recorded: Recorded) -> None:
     spans = read_bytes(recorded.data).spans
@@ -68,7 +67,6 @@ def test_calls_and_results_pair_by_id_alone(recorded: Recorded) -> None:
     assert {span.id for span in spans if span.state == "orphan_result"} == recorded.orphans
 
 
-@requirement("read.pairs-by-id")
 @given(recorded=claude_transcripts())
 def test_each_result_pairs_with_at_most_one_call(recorded: Recorded) -> None:
     spans = read_bytes(recorded.data).spans
@@ -87,7 +85,6 @@ TELLING = [
 ]
 
 
-@requirement("read.pairs-by-id")
 @pytest.mark.parametrize(("tool", "content"), TELLING)
 def test_result_before_its_call_has_the_same_meaning_as_after_it(tool: bytes, content: bytes) -> None:
     request, answered = CALL.replace(b"Bash", tool), RESULT.replace(b'"ok"', content)
@@ -102,7 +99,6 @@ def test_result_before_its_call_has_the_same_meaning_as_after_it(tool: bytes, co
     assert before.result.exit_code == after.result.exit_code
 
 
-@requirement("read.every-call-has-one-state")
 @given(recorded=claude_transcripts())
 def test_states_are_as_many_as_calls_and_orphans(recorded: Recorded) -> None:
     states = Counter(span.state for span in read_bytes(recorded.data).spans)
@@ -111,7 +107,6 @@ def test_states_are_as_many_as_calls_and_orphans(recorded: Recorded) -> None:
     assert states["orphan_result"] == len(recorded.orphans)
 
 
-@requirement("read.every-call-has-one-state")
 @given(recorded=claude_transcripts())
 def test_every_repetition_of_a_call_or_result_is_kept_as_a_copy(recorded: Recorded) -> None:
     blocks = [
@@ -126,7 +121,6 @@ def test_every_repetition_of_a_call_or_result_is_kept_as_a_copy(recorded: Record
     assert remaining + sum(len(span.copies) for span in spans) == len(blocks)
 
 
-@requirement("read.blocks-per-line-do-not-matter")
 @given(recorded=claude_transcripts())
 def test_one_block_per_record_or_several_are_the_same(recorded: Recorded) -> None:
     whole = fates(recorded.records)
@@ -135,7 +129,6 @@ def test_one_block_per_record_or_several_are_the_same(recorded: Recorded) -> Non
     assert fates(merge_blocks(recorded.records)) == whole
 
 
-@requirement("read.a-prefix-gives-a-prefix")
 @given(recorded=claude_transcripts(), cut=st.integers(0, 9_999))
 def test_prefix_of_a_file_gives_a_prefix_of_its_calls(recorded: Recorded, cut: int) -> None:
     n = cut % (len(recorded.records) + 1)
@@ -144,13 +137,12 @@ def test_prefix_of_a_file_gives_a_prefix_of_its_calls(recorded: Recorded, cut: i
     assert calls(recorded.records)[: len(first)] == first
 
 
-@requirement("read.replays-change-nothing")
+@requirement("reading.replays-change-nothing")
 @given(recorded=claude_transcripts())
 def test_file_replayed_in_itself_has_the_same_states(recorded: Recorded) -> None:
     assert fates(recorded.records * 2) == fates(recorded.records)
 
 
-@requirement("read.damage-stays-where-it-is")
 @given(recorded=claude_transcripts(), cut=st.integers(0, 9_999))
 def test_file_cut_at_any_byte_loses_at_most_the_cut_record(recorded: Recorded, cut: int) -> None:
     data = recorded.data
@@ -162,7 +154,6 @@ def test_file_cut_at_any_byte_loses_at_most_the_cut_record(recorded: Recorded, c
     visit(data[:at])
 
 
-@requirement("read.damage-stays-where-it-is")
 @given(recorded=claude_transcripts(), garbage=st.binary(min_size=1, max_size=20), n=st.integers(0, 99))
 def test_garbage_between_lines_changes_nothing_else(recorded: Recorded, garbage: bytes, n: int) -> None:
     spoiled = garbage.replace(b"\n", b"").replace(b"{", b"")
@@ -172,7 +163,6 @@ def test_garbage_between_lines_changes_nothing_else(recorded: Recorded, garbage:
     assert fates_in(b"".join(lines)) == fates(recorded.records)
 
 
-@requirement("read.damage-stays-where-it-is")
 @given(recorded=claude_transcripts(), which=st.integers(0, 99))
 def test_lost_newline_loses_no_call(recorded: Recorded, which: int) -> None:
     lines = recorded.data.splitlines(keepends=True)
@@ -182,19 +172,16 @@ def test_lost_newline_loses_no_call(recorded: Recorded, which: int) -> None:
     assert fates_in(b"".join(lines)) == fates(recorded.records)
 
 
-@requirement("read.damage-never-raises")
 @given(recorded=claude_transcripts(), damage=mutations())
 def test_damaged_files_never_raise(recorded: Recorded, damage: list[tuple[str, int, int]]) -> None:
     visit(mutated(recorded.data, damage))
 
 
-@requirement("read.damage-never-raises")
 @given(records=st.lists(claude_entries() | odd_entries(surrogates=True), max_size=4))
 def test_odd_values_never_raise(records: list[Record]) -> None:
     visit(b"".join(to_json(record) + b"\n" for record in records))
 
 
-@requirement("read.damage-never-raises")
 @given(data=st.binary())
 @example(b'null\n[]\n7\n"x"\n')
 def test_any_bytes_never_raise(data: bytes) -> None:
@@ -279,13 +266,11 @@ WRONG: dict[str, bytes] = {
 }
 
 
-@requirement("read.damage-never-raises")
 @pytest.mark.parametrize("data", WRONG.values(), ids=WRONG)
 def test_file_with_one_fault_never_raises(data: bytes) -> None:
     visit(data)
 
 
-@requirement("read.damage-never-raises")
 @pytest.mark.parametrize("depth", [300, 600, 900, 950, 970, 20_000])
 def test_deep_nesting_never_raises(depth: int) -> None:
     deep = b"[" * depth + b"]" * depth
@@ -294,7 +279,6 @@ def test_deep_nesting_never_raises(depth: int) -> None:
     visit(CALL + RESULT.replace(b'"message"', b'"toolUseResult":' + deep + b',"message"'))
 
 
-@requirement("read.long-lines-are-told")
 def test_line_over_the_limit_is_a_finding_and_the_rest_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonl, "CHUNK_SIZE", 64)
     source = BytesSource(CALL + b'{"text":"' + b"x" * 1000 + b'"}\n' + RESULT)
@@ -309,7 +293,6 @@ def test_line_over_the_limit_is_a_finding_and_the_rest_is_read(monkeypatch: pyte
     assert (transcript.counts.lines, transcript.counts.malformed) == (3, 1)
 
 
-@requirement("read.places-are-exact")
 @given(recorded=claude_transcripts(), damage=mutations())
 def test_every_location_is_a_line_of_the_file(recorded: Recorded, damage: list[tuple[str, int, int]]) -> None:
     data = mutated(recorded.data, damage)

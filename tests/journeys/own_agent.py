@@ -6,6 +6,7 @@ session ids with fixed ones.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 
@@ -15,20 +16,22 @@ from tests.journeys.page import Page
 
 TITLE = "My agent in 15 lines"
 MAX_LINES = 15
-_SECTION = re.compile(r"^## An agent in 15 lines\n.*?^```python\n(.*?)^```", re.M | re.S)
+_SECTION = re.compile(r"^## Record and resume\n.*?^```python\n(.*?)^```", re.M | re.S)
 
 
 def readme_code() -> str:
     """Return the code block of the README."""
     match = _SECTION.search((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert match, "the README has no agent in 15 lines"
+    assert match, "the README has no agent that resumes"
     return match[1]
 
 
 def write_page() -> str:
     """Run the journey and return its page."""
-    # Long enough to press Ctrl-C on a busy machine.
-    with open_home("oven", programs={"sleep": f"exec {shutil.which('sleep')} 3600"}) as home:
+    # It says when it runs, and runs long enough to press Ctrl-C on a busy machine.
+    program = f'echo > "$HOME/running"; exec {shutil.which("sleep")} 3600'
+    with open_home("oven", programs={"sleep": program}) as home:
+        os.mkfifo(home.path / "running")
         return _run_journey(home)
 
 
@@ -45,6 +48,7 @@ def _run_journey(home: Home) -> str:
     page.add_text("Run it, and press Ctrl-C while the second call runs.")
     screen.start("python agent.py")
     screen.wait_for("▸ Bash  sleep 10")
+    (home.path / "running").read_bytes()
     screen.press("C-c")
     output = screen.wait_for_exit()
     page.add_console("python agent.py", output)

@@ -9,7 +9,6 @@ import pytest
 from tests.journeys import own_agent, resume, week
 from tests.journeys.home import ROOT
 from tests.journeys.screen import TMUX
-from tests.requirement import requirement
 
 pytestmark = pytest.mark.skipif(TMUX is None, reason="the journeys need a terminal: tmux is not installed")
 PAGES: dict[str, Callable[[], str]] = {
@@ -26,16 +25,13 @@ def check_page(name: str) -> None:
     assert PAGES[name]() == expected, "the page differs: run python scripts/journeys.py to write it"
 
 
-@requirement("journey.week")
 def test_failures_of_the_week_are_found_and_the_file_is_restored() -> None:
     check_page("week")
 
 
-@requirement("journey.resume")
 def test_session_that_does_not_resume_is_repaired_and_continued() -> None:
     check_page("resume")
 
 
-@requirement("journey.own-agent")
 def test_interrupted_agent_of_the_readme_continues_where_it_stopped() -> None:
     check_page("own-agent")

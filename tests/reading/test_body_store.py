@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import toolspan
-from tests.requirement import requirement
 from toolspan.errors import SourceError
 from toolspan.formats.source import BytesSource
 from toolspan.testing import TranscriptBuilder, claude_results, codex_builder
@@ -49,7 +48,6 @@ def codex(tmp_path: Path) -> Path:
     return rollout.write(tmp_path)
 
 
-@requirement("read.places-are-exact")
 @pytest.mark.parametrize(("client", "own"), [("claude", b"toolu_1"), ("codex", b"call_1")])
 def test_location_of_another_call_is_an_error_with_its_name(
     client: str, own: bytes, request: pytest.FixtureRequest
@@ -65,7 +63,6 @@ def test_location_of_another_call_is_an_error_with_its_name(
         _ = span.result.text
 
 
-@requirement("read.places-are-exact")
 @pytest.mark.parametrize("client", ["claude", "codex"])
 def test_location_without_a_record_is_an_error(client: str, request: pytest.FixtureRequest) -> None:
     path: Path = request.getfixturevalue(client)
@@ -76,7 +73,6 @@ def test_location_without_a_record_is_an_error(client: str, request: pytest.Fixt
         _ = span.input
 
 
-@requirement("read.pairs-by-id")
 def test_blocks_without_an_id_are_found_by_index() -> None:
     request = [{"type": "tool_use", "name": "Bash", "input": {"command": name}} for name in "ab"]
     output = [{"type": "tool_result", "content": name} for name in "xy"]
@@ -88,7 +84,6 @@ def test_blocks_without_an_id_are_found_by_index() -> None:
     assert results == ["x", "y"]
 
 
-@requirement("read.damage-never-raises")
 def test_orphan_result_has_an_empty_input() -> None:
     (claude,) = spans_of(TranscriptBuilder().prompt("go").result("toolu_gone", "late").data())
     (codex,) = spans_of(RolloutBuilder().output("call_gone", "late").data(), "rollout-x.jsonl")
@@ -99,7 +94,6 @@ def test_orphan_result_has_an_empty_input() -> None:
         assert orphan.result.text == "late"
 
 
-@requirement("read.damage-never-raises")
 def test_input_that_is_not_an_object_has_no_arguments() -> None:
     block = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": [1]}
     (span,) = spans_of(line("assistant", block))
@@ -108,7 +102,6 @@ def test_input_that_is_not_an_object_has_no_arguments() -> None:
     assert span.input == UnknownInput(data=b"[1]")
 
 
-@requirement("wire.recovers-invalid-utf8")
 def test_body_of_a_damaged_line_is_read_as_far_as_possible() -> None:
     builder = TranscriptBuilder().prompt("go")
     builder.result(builder.call("Bash", {"command": "XX"}), claude_results.ran("YY"))
@@ -119,7 +112,6 @@ def test_body_of_a_damaged_line_is_read_as_far_as_possible() -> None:
     assert span.result.text == "a\ufffd"
 
 
-@requirement("codex.read")
 def test_bodies_of_a_damaged_rollout_line_are_read() -> None:
     rollout = RolloutBuilder()
     rollout.output(rollout.call("exec_command", {"cmd": "XX"}), codex_builder.command_output("YY"))
@@ -131,7 +123,6 @@ def test_bodies_of_a_damaged_rollout_line_are_read() -> None:
     assert span.result.text.endswith("a\ufffd")
 
 
-@requirement("codex.outputs")
 def test_item_with_its_own_outcome_is_its_result() -> None:
     rollout = RolloutBuilder()
     search = {"type": "web_search_call", "status": "failed", "action": {"query": "milk"}}
@@ -148,7 +139,6 @@ def test_item_with_its_own_outcome_is_its_result() -> None:
     assert drawn.result.content == "x"
 
 
-@requirement("codex.outputs")
 def test_output_without_content_is_empty() -> None:
     rollout = RolloutBuilder()
     call = rollout.call("exec_command", {"cmd": "true"})
@@ -159,7 +149,6 @@ def test_output_without_content_is_empty() -> None:
     assert (span.result.content, span.result.text) == ("", "")
 
 
-@requirement("read.damage-never-raises")
 def test_lone_surrogate_in_an_input_is_kept() -> None:
     builder = TranscriptBuilder().prompt("go")
     builder.call("Bash", {"command": "XX", "share": 1.5})
@@ -168,7 +157,6 @@ def test_lone_surrogate_in_an_input_is_kept() -> None:
     assert span.call.arguments == {"command": "\ud83d", "share": 1.5}
 
 
-@requirement("codex.arguments")
 def test_numbers_in_arguments_are_plain_numbers_in_both_formats() -> None:
     builder = TranscriptBuilder().prompt("go")
     builder.call("Bash", {"share": 1.5})

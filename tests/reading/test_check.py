@@ -119,26 +119,23 @@ CASES = {
 }
 
 
-@requirement("doctor.findings")
 @pytest.mark.parametrize("code", CASES)
 def test_each_kind_of_damage_has_its_finding(code: str, tmp_path: Path) -> None:
     data, severity, client, is_healthy = CASES[code]
     report = examined(data, tmp_path)
 
     assert [(finding.code, finding.severity) for finding in report.findings] == [(code, severity)]
-    assert (report.client_acceptance, report.is_healthy) == (client, is_healthy)
+    assert (report.acceptance, report.is_healthy) == (client, is_healthy)
 
 
-@requirement("doctor.findings")
 def test_sound_file_has_no_findings(tmp_path: Path) -> None:
     result = examined(healthy().data(), tmp_path)
 
-    assert (codes(result), result.is_healthy, result.client_acceptance) == ([], True, "accepts")
+    assert (codes(result), result.is_healthy, result.acceptance) == ([], True, "accepts")
     assert result.entries == {"user": 2, "assistant": 2}
     assert (result.calls, result.counts.lines, result.roundtrip_equal) == (1, 4, None)
 
 
-@requirement("doctor.places")
 def test_findings_name_their_line(tmp_path: Path) -> None:
     result = examined(torn_line(), tmp_path)
 
@@ -147,7 +144,6 @@ def test_findings_name_their_line(tmp_path: Path) -> None:
     assert (Path(place.file).name, place.line, place.length) == ("s.jsonl", 5, 20)
 
 
-@requirement("doctor.places")
 def test_drift_of_one_kind_is_one_finding_with_a_count(tmp_path: Path) -> None:
     builder = healthy()
     for _ in range(3):
@@ -160,7 +156,6 @@ def test_drift_of_one_kind_is_one_finding_with_a_count(tmp_path: Path) -> None:
     assert result.place.line == 5
 
 
-@requirement("doctor.nothing-outside-is-opened")
 def test_spilled_output_outside_the_session_is_never_opened(tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     os.mkfifo(trap)  # opening it for reading blocks
@@ -174,7 +169,6 @@ def test_spilled_output_outside_the_session_is_never_opened(tmp_path: Path) -> N
     assert str(trap) in result.findings[0].explanation
 
 
-@requirement("doctor.nothing-outside-is-opened")
 @pytest.mark.parametrize(
     "named",
     ["{folder}/../../etc/passwd", "tool-results/../../secret", "/home/x/tool-results/../secret.txt", "relative.txt"],
@@ -206,7 +200,6 @@ def test_spilled_output_of_a_subagent_lies_in_the_session_folder(tmp_path: Path)
     assert codes(check(file)) == []
 
 
-@requirement("read.damage-never-raises")
 @pytest.mark.parametrize("name", ["a" * 300, "a\\u0000b", "\\ud83d", ".."])
 def test_spilled_output_may_have_any_name(name: str, tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="s").prompt("go")
@@ -219,7 +212,6 @@ def test_spilled_output_may_have_any_name(name: str, tmp_path: Path) -> None:
     assert codes(check(path)) in (["missing_sidecar"], ["outside_path"])
 
 
-@requirement("doctor.roundtrip")
 def test_every_record_encodes_to_equal_json(tmp_path: Path) -> None:
     builder = healthy().raw(line(type="surprise", n=1.0, deep={"a": [1, {"b": None}]}))
     builder.raw(b'{"type":"mode","n":12345678901234567890123,"f":1e400,"half":"\\ud83d"}')
@@ -232,7 +224,6 @@ def test_every_record_encodes_to_equal_json(tmp_path: Path) -> None:
     assert "roundtrip" not in codes(result)
 
 
-@requirement("doctor.findings")
 def test_deferred_call_is_not_unanswered(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Bash", {"command": "ls"})
@@ -241,7 +232,6 @@ def test_deferred_call_is_not_unanswered(tmp_path: Path) -> None:
     assert "unanswered_call" not in codes(examined(builder.data(), tmp_path))
 
 
-@requirement("doctor.patches-fit-their-files")
 def test_patch_that_does_not_fit_its_file_is_a_finding(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     fits = builder.call("Edit", {"file_path": "/a", "old_string": "one", "new_string": "two"})
@@ -264,7 +254,6 @@ def change(original: str, *lines: str) -> dict[str, object]:
     }  # fmt: skip
 
 
-@requirement("read.attachments-are-tied")
 def test_attachment_of_a_call_is_an_event_of_it(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     name = builder.call("Read", {"file_path": "/a"})

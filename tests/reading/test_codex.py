@@ -6,23 +6,23 @@ import json
 from pathlib import Path
 
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 import toolspan
-from tests.requirement import requirement
 from toolspan.errors import SourceError
+from toolspan.formats import zstd
 from toolspan.formats.codex.inputs import ApplyPatchInput, ExecCommandInput
-from toolspan.formats.codex.results import CommandResult, McpResult, PatchedFile, PatchResult
+from toolspan.formats.codex.results import McpResult
 from toolspan.formats.source import BytesSource
 from toolspan.reading.rows import encode_json_line, make_call_row
 from toolspan.reading.transcript import Transcript
 from toolspan.testing import codex_builder
 from toolspan.testing.codex_builder import RolloutAge, RolloutBuilder
 from toolspan.types.inputs import McpInput, UnknownInput
+from toolspan.types.results import CommandResult, PatchedFile, PatchResult
 from toolspan.types.session import Tokens
-from toolspan.types.span import Hook, Note, Notification, Permission, Span
+from toolspan.types.span import Hook, Note, Notification, Permission, Progress, Span
 
 AGES: tuple[RolloutAge, ...] = ("bare", "enveloped", "paginated")
 PATCH = "*** Begin Patch\n*** Add File: notes.txt\n+milk\n*** End Patch\n"
@@ -37,7 +37,6 @@ def only(made: RolloutBuilder) -> Span:
     return span
 
 
-@requirement("codex.read")
 @pytest.mark.parametrize("age", AGES)
 def test_rollout_of_any_version_has_calls_messages_and_metadata(age: RolloutAge) -> None:
     rollout = RolloutBuilder(age=age).injected("<environment_context>\n</environment_context>")
@@ -45,7 +44,7 @@ def test_rollout_of_any_version_has_calls_messages_and_metadata(age: RolloutAge)
     call = rollout.call("exec_command", {"cmd": "cat notes.txt"}, after_ms=500)
     rollout.output(call, codex_builder.command_output("milk\n"), after_ms=2000).text("Milk.")
     transcript = read(rollout)
-    assert transcript.dialect == "codex"
+    assert transcript.client == "codex"
     (span,) = transcript.spans
     assert (span.id, span.tool, span.state, span.call.kind) == (
         call, "exec_command", "succeeded", "shell",
@@ -66,7 +65,6 @@ def test_rollout_of_any_version_has_calls_messages_and_metadata(age: RolloutAge)
     ]
 
 
-@requirement("codex.times")
 def test_tool_duration_is_used_if_records_have_no_time() -> None:
     rollout = RolloutBuilder(age="bare")
     call = rollout.call("shell", {"command": ["bash", "-lc", "make"]})
@@ -112,7 +110,6 @@ STATES = [
 ]  # fmt: skip
 
 
-@requirement("codex.states")
 @pytest.mark.parametrize(("tool", "output", "state", "kind"), STATES)
 def test_output_without_an_error_flag_still_determines_the_state(
     tool: str, output: str, state: str, kind: str | None
@@ -124,7 +121,6 @@ def test_output_without_an_error_flag_still_determines_the_state(
     assert span.evidence
 
 
-@requirement("codex.states")
 def test_printed_text_never_changes_the_state_of_a_command() -> None:
     rollout = RolloutBuilder()
     for text in ("exec command rejected by user", "aborted by user", "unsupported call: x"):
@@ -133,7 +129,6 @@ def test_printed_text_never_changes_the_state_of_a_command() -> None:
     assert {span.state for span in read(rollout).spans} == {"succeeded"}
 
 
-@requirement("codex.open")
 def test_aborted_turn_interrupts_only_its_open_calls() -> None:
     rollout = RolloutBuilder().prompt("Do it")
     done = rollout.call("exec_command", {"cmd": "true"})
@@ -163,7 +158,6 @@ def test_output_before_its_call_and_repeated_records_are_one_call() -> None:
     assert [copy.what for copy in span.copies] == ["call", "result"]
 
 
-@requirement("codex.seed")
 def test_old_spelling_of_an_output_is_read() -> None:
     rollout = RolloutBuilder()
     call = rollout.call("Read", {"file_path": "/src/a.ts"})
@@ -175,7 +169,6 @@ def test_old_spelling_of_an_output_is_read() -> None:
     assert span.call.arguments == {"file_path": "/src/a.ts"}
 
 
-@requirement("codex.kinds")
 def test_functions_custom_tools_shells_and_searches_are_calls() -> None:
     rollout = RolloutBuilder().prompt("Do it")
     patch = rollout.call("apply_patch", PATCH)
@@ -201,7 +194,6 @@ def test_functions_custom_tools_shells_and_searches_are_calls() -> None:
     assert spans[0].input.patch == PATCH
 
 
-@requirement("codex.arguments")
 @pytest.mark.parametrize(
     ("arguments", "kept"),
     [
@@ -223,7 +215,6 @@ def test_invalid_arguments_are_kept_and_never_raise(arguments: str, kept: object
         assert span.input.json() == kept
 
 
-@requirement("codex.mcp")
 def test_only_the_event_shows_that_an_mcp_tool_failed() -> None:
     rollout = RolloutBuilder(age="paginated").prompt("Do it")
     call = rollout.call("look", {"at": "x"}, namespace="mcp__eyes")
@@ -240,7 +231,6 @@ def test_only_the_event_shows_that_an_mcp_tool_failed() -> None:
     assert span.result.structured == McpResult(content=tuple(content), is_error=True)
 
 
-@requirement("codex.mcp")
 @pytest.mark.parametrize(
     ("message", "state", "kind"),
     [
@@ -261,7 +251,6 @@ def test_failed_mcp_request_is_distinguished(message: str, state: str, kind: str
     assert span.result.reported_ms == 3100
 
 
-@requirement("codex.events")
 def test_patch_event_contains_the_changes() -> None:
     rollout = RolloutBuilder().prompt("Do it")
     call = rollout.call("apply_patch", PATCH)
@@ -278,7 +267,6 @@ def test_patch_event_contains_the_changes() -> None:
     )
 
 
-@requirement("codex.processes")
 def test_later_calls_name_the_call_that_started_their_process() -> None:
     rollout = RolloutBuilder(age="paginated").prompt("Do it")
     start = rollout.call("exec_command", {"cmd": "make"})
@@ -291,12 +279,14 @@ def test_later_calls_name_the_call_that_started_their_process() -> None:
     assert (spans[start].state, spans[start].background) == ("succeeded", True)
     assert [spans[name].call.parent_call for name in (poll, last)] == [start, start]
     assert (spans[last].state, spans[last].background) == ("failed", False)
-    (news,) = spans[start].events
+    news, polls = spans[start].events
     assert isinstance(news, Notification)
+    assert isinstance(polls, Progress)
+    assert (polls.kind, polls.count) == ("poll", 2)
+    assert [spans[name].call.continues for name in (poll, last)] == [start, start]
     assert (news.task_id, news.status, news.summary) == ("17", "failed", "exit code 2")
 
 
-@requirement("codex.scripts")
 def test_actions_of_a_script_are_events_of_its_call() -> None:
     rollout = RolloutBuilder(age="paginated").prompt("Do it")
     call = rollout.call("exec", "await tools.exec_command({cmd: 'make'})")
@@ -313,7 +303,6 @@ def test_actions_of_a_script_are_events_of_its_call() -> None:
     )  # fmt: skip
 
 
-@requirement("codex.consent")
 def test_logged_approvals_are_events_and_decide() -> None:
     rollout = RolloutBuilder().prompt("Do it")
     call = rollout.call("shell", {"command": ["rm", "x"]})
@@ -343,7 +332,6 @@ def test_denying_hook_is_an_event_of_the_call() -> None:
     assert "not today" in (hook.text or "")
 
 
-@requirement("codex.batches")
 def test_calls_without_an_output_between_them_are_one_batch() -> None:
     rollout = RolloutBuilder().prompt("Do it")
     first = [rollout.call("exec_command", {"cmd": "a"}), rollout.call("exec_command", {"cmd": "b"})]
@@ -355,7 +343,6 @@ def test_calls_without_an_output_between_them_are_one_batch() -> None:
     assert len({span.call.prompt_id for span in read(rollout).spans}) == 1
 
 
-@requirement("codex.branches")
 def test_compacted_and_rolled_back_turns_are_marked() -> None:
     rollout = RolloutBuilder().prompt("One")
     rollout.output(rollout.call("exec_command", {"cmd": "a"}), codex_builder.command_output())
@@ -368,7 +355,6 @@ def test_compacted_and_rolled_back_turns_are_marked() -> None:
     assert transcript.info.compactions == 1
 
 
-@requirement("codex.tokens")
 def test_tokens_are_the_last_total_of_each_count() -> None:
     rollout = RolloutBuilder().prompt("One").tokens(1000, 10, cached=600).tokens(500, 5)
     rollout.event("token_count", info=None)
@@ -379,7 +365,6 @@ def test_tokens_are_the_last_total_of_each_count() -> None:
     assert read(rollout).tokens.input_tokens == 1570
 
 
-@requirement("codex.forks")
 def test_fork_and_subagent_that_replay_their_parent_count_once(tmp_path: Path) -> None:
     parent = RolloutBuilder(age="paginated").prompt("Do it").tokens(100, 10)
     shared = parent.call("exec_command", {"cmd": "a"})
@@ -405,7 +390,6 @@ def test_fork_and_subagent_that_replay_their_parent_count_once(tmp_path: Path) -
     assert [row.id for row in agent.calls] == [own]
 
 
-@requirement("codex.forks")
 def test_nested_subagents_belong_to_the_root_session(tmp_path: Path) -> None:
     made = [RolloutBuilder().prompt("Do it")]
     calls = []
@@ -426,7 +410,6 @@ def test_nested_subagents_belong_to_the_root_session(tmp_path: Path) -> None:
     assert starters == {calls[0]: None, calls[1]: calls[0], last: calls[1]}
 
 
-@requirement("codex.damage")
 def test_damage_is_reported_and_reading_continues_at_the_next_record() -> None:
     rollout = RolloutBuilder().prompt("Do it")
     first = rollout.call("exec_command", {"cmd": "a"})
@@ -447,7 +430,6 @@ def test_damage_is_reported_and_reading_continues_at_the_next_record() -> None:
     assert transcript.counts.recovered == 2
 
 
-@requirement("codex.unknown")
 def test_unknown_record_types_are_kept_and_reported_as_drift() -> None:
     rollout = RolloutBuilder().event("from_the_future").line("weather", {"sun": True})
     rollout.event("agent_message", message="hi", mood="good")
@@ -461,14 +443,13 @@ def test_unknown_record_types_are_kept_and_reported_as_drift() -> None:
     assert checkup.entries["event_msg/from_the_future"] == 1
 
 
-@requirement("codex.read")
 def test_compressed_and_archived_rollouts_are_found_and_read(tmp_path: Path) -> None:
     rollout = RolloutBuilder().prompt("Do it")
     rollout.output(rollout.call("exec_command", {"cmd": "a"}), codex_builder.command_output("x" * 50))
     folder = tmp_path / "archived_sessions"
     folder.mkdir()
     packed = folder / f"{rollout.name}.zst"
-    packed.write_bytes(zstandard.compress(rollout.data()))
+    packed.write_bytes(zstd.compress(rollout.data()))
     (transcript,) = toolspan.history(tmp_path).transcripts()
     assert transcript.file == str(packed)
     (span,) = transcript.spans
@@ -479,7 +460,6 @@ def test_compressed_and_archived_rollouts_are_found_and_read(tmp_path: Path) -> 
     assert len(toolspan.history(folder).files) == 1
 
 
-@requirement("codex.document")
 def test_oldest_rollout_form_is_one_document(tmp_path: Path) -> None:
     call = {"id": "c1", "type": "function",
             "function": {"name": "shell", "arguments": '{"command":["ls"]}'}}  # fmt: skip
@@ -506,14 +486,13 @@ def test_oldest_rollout_form_is_one_document(tmp_path: Path) -> None:
     assert [m.text for m in transcript.messages()] == ["list them"]
 
 
-@requirement("codex.read")
 def test_rollout_compressed_after_reading_still_has_bodies(tmp_path: Path) -> None:
     rollout = RolloutBuilder()
     rollout.output(rollout.call("exec_command", {"cmd": "a"}), codex_builder.command_output("milk"))
     path = rollout.write(tmp_path)
     (span,) = toolspan.read(path).spans
     packed = path.with_name(f"{path.name}.zst")
-    packed.write_bytes(zstandard.compress(path.read_bytes()))
+    packed.write_bytes(zstd.compress(path.read_bytes()))
     path.unlink()
     assert span.result is not None
     assert span.result.text.endswith("milk")
@@ -530,7 +509,6 @@ def test_changed_file_is_reported_and_not_misread(tmp_path: Path) -> None:
         _ = span.input
 
 
-@requirement("codex.long")
 def test_line_of_a_hundred_megabytes_is_read(tmp_path: Path) -> None:
     rollout = RolloutBuilder().prompt("Do it")
     path = rollout.write(tmp_path)
@@ -586,7 +564,6 @@ def everything(age: RolloutAge) -> RolloutBuilder:
     return rollout.roll_back(1).abort()
 
 
-@requirement("codex.damage")
 @given(st.sampled_from(AGES), st.sampled_from(FIELDS), VALUES, st.integers(0, 10**6))
 def test_no_rollout_content_raises(age: RolloutAge, field: str, put: object, spot: int) -> None:
     made = everything(age)
@@ -605,4 +582,4 @@ def test_no_rollout_content_raises(age: RolloutAge, field: str, put: object, spo
                 _ = (span.result.content, span.result.text, span.result.structured)
         assert list(transcript.messages()) is not None
         assert transcript.tokens is not None
-        assert transcript.info.dialect == "codex"
+        assert transcript.info.client == "codex"

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import run
-from tests.requirement import requirement
 from toolspan.errors import SourceError
-from toolspan.reading.discovery import default_roots, find_transcripts, newest_first, recency
+from toolspan.reading.discovery import default_roots, find_transcripts, newest_first, recency, recent_files
 from toolspan.testing import TranscriptBuilder
 
 PROJECT = "projects/-home-dev"
@@ -55,7 +54,6 @@ def names(root: Path) -> list[str]:
     return [str(file.path.relative_to(root)) for file in find_transcripts(root)]
 
 
-@requirement("discover.layouts")
 def test_every_layout_is_found_and_nothing_else(tmp_path: Path) -> None:
     result = {
         str(file.path.relative_to(tmp_path)): (file.name.role, file.name.session_id, file.name.agent_id)
@@ -65,12 +63,10 @@ def test_every_layout_is_found_and_nothing_else(tmp_path: Path) -> None:
     assert result == FOUND
 
 
-@requirement("discover.layouts")
 def test_files_are_sorted_by_path(tmp_path: Path) -> None:
     assert names(laid_out(tmp_path)) == sorted(FOUND, key=lambda name: str(tmp_path / name))
 
 
-@requirement("discover.layouts")
 @pytest.mark.parametrize("name", ["history.jsonl", "odd.txt"])
 def test_named_file_is_read_whatever_its_name(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
@@ -79,7 +75,6 @@ def test_named_file_is_read_whatever_its_name(name: str, tmp_path: Path) -> None
     assert [(file.path, file.size) for file in find_transcripts(path)] == [(path, 3)]
 
 
-@requirement("discover.links-stay-inside")
 def test_links_that_lead_outside_are_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     inside = tmp_path / "inside"
@@ -95,7 +90,6 @@ def test_links_that_lead_outside_are_not_followed(tmp_path: Path) -> None:
     assert names(inside) == ["own.jsonl", "twin.jsonl"]
 
 
-@requirement("discover.links-stay-inside")
 def test_circular_link_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").touch()
     (tmp_path / "circle.jsonl").symlink_to(tmp_path / "circle.jsonl")
@@ -103,15 +97,13 @@ def test_circular_link_hides_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == ["own.jsonl"]
 
 
-@requirement("discover.links-stay-inside")
 def test_special_files_are_skipped(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     (tmp_path / "folder.jsonl").mkdir()
 
-    assert find_transcripts(tmp_path) == []
+    assert not find_transcripts(tmp_path)
 
 
-@requirement("discover.side-files-are-files")
 def test_side_file_that_is_not_a_regular_file_is_not_opened(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id="s").prompt("go")
     builder.agent(builder.call("Agent", {"prompt": "p"})).prompt("p").call("Read", {"file_path": "/a"})
@@ -126,7 +118,6 @@ def test_side_file_that_is_not_a_regular_file_is_not_opened(tmp_path: Path) -> N
     assert done.stdout == b"2\n"
 
 
-@requirement("discover.unreadable-folders")
 @pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
 def test_unreadable_folder_hides_only_itself(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
@@ -143,14 +134,12 @@ def test_unreadable_folder_hides_only_itself(tmp_path: Path) -> None:
         closed.chmod(0o700)
 
 
-@requirement("discover.unreadable-folders")
 @pytest.mark.parametrize("name", ["gone", "a" * 300, "a\0b"])
 def test_missing_path_is_a_source_error(name: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="no such file or folder"):
         find_transcripts(tmp_path / name)
 
 
-@requirement("cli.default-root")
 def test_default_root_is_the_projects_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("configured", "home/.claude"):
         (tmp_path / name / "projects").mkdir(parents=True)
@@ -165,7 +154,6 @@ def test_default_root_is_the_projects_folder_of_the_user(tmp_path: Path, monkeyp
     assert default_roots() == [tmp_path / "home/.claude/projects"]
 
 
-@requirement("read.forbidden")
 def test_unreadable_client_folder_is_reported_in_one_line(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 300)  # the file system takes no such name
     homes = {"CLAUDE_CONFIG_DIR": str(folder), "CODEX_HOME": str(tmp_path)}
@@ -176,7 +164,6 @@ def test_unreadable_client_folder_is_reported_in_one_line(tmp_path: Path) -> Non
     assert f"{folder / 'projects'}: {os.strerror(errno.ENAMETOOLONG)}" in done.stderr
 
 
-@requirement("read.forbidden")
 @pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
 @pytest.mark.parametrize("arguments", [["calls"], ["watch", ".claude/projects"]])
 def test_folder_without_permission_is_not_an_output_error(
@@ -194,7 +181,6 @@ def test_folder_without_permission_is_not_an_output_error(
     assert ".claude" in done.stderr
 
 
-@requirement("discover.unreadable-folders")
 def test_a_link_that_cannot_be_followed_hides_only_itself(tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_bytes(b"{}\n")
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "own.jsonl" / "x.jsonl")  # below a file
@@ -211,7 +197,6 @@ def write_session(path: Path, day: int, *, modified_day: int) -> None:
     os.utime(path, (modified, modified))
 
 
-@requirement("discover.newest-first")
 @pytest.mark.parametrize("shift", [0, 7, -7, None], ids=["as written", "copied", "set back", "equal"])
 def test_the_newest_session_is_found_by_its_records_whatever_the_modification_times_are(
     tmp_path: Path, shift: int | None
@@ -224,7 +209,6 @@ def test_the_newest_session_is_found_by_its_records_whatever_the_modification_ti
     assert list(newest_first(files, always_opened=0)) == sorted(files, key=recency, reverse=True)
 
 
-@requirement("discover.newest-first")
 def test_only_files_that_may_be_the_newest_are_opened(tmp_path: Path) -> None:
     for day in range(1, 10):
         write_session(tmp_path / f"{day}.jsonl", day, modified_day=day)
@@ -232,3 +216,29 @@ def test_only_files_that_may_be_the_newest_are_opened(tmp_path: Path) -> None:
     for path in tmp_path.glob("[1-6].jsonl"):
         write_session(path, 30, modified_day=30)  # not noticed, because it was listed before
     assert next(newest_first(files, always_opened=0)).path.name == "9.jsonl"
+
+
+@pytest.mark.parametrize("always_opened", [0, 100])
+def test_recent_files_are_those_written_or_modified_since_a_time(always_opened: int, tmp_path: Path) -> None:
+    for day, modified_day in ((1, 1), (2, 28), (26, 26), (27, 27), (28, 28)):
+        write_session(tmp_path / f"{day}.jsonl", day, modified_day=modified_day)
+    (tmp_path / "notes.jsonl.zst").write_bytes(b"no frame")  # without any time
+    os.utime(tmp_path / "notes.jsonl.zst", (0, 0))
+    files = find_transcripts(tmp_path)
+
+    recent = recent_files(files, lambda latest: latest - 86_400, always_opened=always_opened)
+
+    assert [file.path.name for file, _ in recent] == ["2.jsonl", "27.jsonl", "28.jsonl"]
+    assert [time for _, time in recent] == [recency(file)[0] for file, _ in recent]
+    assert recent_files([], lambda latest: latest) == []
+
+
+def test_part_of_a_listing_is_a_list_of_its_files(tmp_path: Path) -> None:
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        for day in range(1, 4):
+            write_session(tmp_path / folder / f"{day}.jsonl", day, modified_day=day)
+    files = find_transcripts(tmp_path)
+
+    assert files[2:5] == [*files][2:5]
+    assert files[-1] == [*files][-1]

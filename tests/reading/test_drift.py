@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
 from toolspan import check
 from toolspan.formats import lines
 from toolspan.formats.source import BytesSource
@@ -35,7 +34,6 @@ def line(**fields: object) -> bytes:
     return json.dumps(fields).encode()
 
 
-@requirement("doctor.findings")
 def test_inputs_and_results_with_unknown_keys_are_reported_by_tool_and_path() -> None:
     builder = TranscriptBuilder().prompt("go")
     for _ in range(2):
@@ -50,7 +48,6 @@ def test_inputs_and_results_with_unknown_keys_are_reported_by_tool_and_path() ->
     assert ("unknown_result", 2) in finding_codes(result)
 
 
-@requirement("doctor.findings")
 @pytest.mark.parametrize(
     "content",
     [
@@ -70,7 +67,6 @@ def test_structured_result_without_a_certain_call_is_not_checked(content: object
     assert about(examined(builder.data()), "unknown_result") == []
 
 
-@requirement("codex.unknown")
 def test_unknown_keys_of_a_rollout_are_reported() -> None:
     rollout = RolloutBuilder().prompt("go")
     rollout.call("exec_command", {"cmd": "ls", "brandNew": 1})
@@ -84,7 +80,6 @@ def test_unknown_keys_of_a_rollout_are_reported() -> None:
     assert about(result, "unknown_type") == ["event_msg/surprise", "wonder", "odd"]
 
 
-@requirement("doctor.roundtrip")
 @pytest.mark.parametrize("client", ["claude", "codex"])
 def test_every_decoded_record_encodes_to_equal_json(client: str) -> None:
     builder, made = TranscriptBuilder().prompt("go"), RolloutBuilder().prompt("go")
@@ -98,7 +93,6 @@ def test_every_decoded_record_encodes_to_equal_json(client: str) -> None:
     assert "not_an_object" in [code for code, _ in finding_codes(result)]
 
 
-@requirement("doctor.findings")
 def test_bytes_that_are_not_utf8_are_reported_where_reading_skips_them() -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Bash", {"command": "ls"})
@@ -119,7 +113,6 @@ def test_huge_line_is_checked_for_drift_only_on_request(monkeypatch: pytest.Monk
     assert len(about(examined(data, roundtrip=True), "unknown_type")) == 1
 
 
-@requirement("doctor.findings")
 def test_records_of_another_session_are_reported() -> None:
     builder = TranscriptBuilder(session_id=UUID).prompt("go")
     stranger = TranscriptBuilder(session_id=UUID.replace("0", "f")).prompt("mine").text("yes")
@@ -130,7 +123,6 @@ def test_records_of_another_session_are_reported() -> None:
     assert "foreign_session" not in dict(finding_codes(examined(stranger.data(), "notes.jsonl")))
 
 
-@requirement("doctor.patches-fit-their-files")
 @pytest.mark.parametrize("before", ["one\n", "other\n"])
 def test_patches_of_whole_files_and_several_edits_are_verified(before: str) -> None:
     hunk = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": ["-one", "+two"]}
@@ -162,7 +154,6 @@ def test_patches_of_whole_files_and_several_edits_are_verified(before: str) -> N
     assert mismatches == ([] if before == "one\n" else [2])
 
 
-@requirement("tree.broken-links-are-survived")
 def test_conversation_of_sidechains_has_no_active_branch(tmp_path: Path) -> None:
     data = b"".join(
         line(type="user", uuid=name, parentUuid=above, isSidechain=True, message={"content": "x"}) + b"\n"

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.requirement import requirement
 from tests.strategies import Recorded, claude_transcripts, mutated, mutations
 from toolspan.errors import SourceError
 from toolspan.reading.follow import (
@@ -469,7 +468,6 @@ def test_follow_waits_for_a_file_and_then_for_each_line(tmp_path: Path) -> None:
 NEW = [("new", "c1", "succeeded")]
 
 
-@requirement("watch.everything")
 def test_files_in_a_new_folder_are_found(tmp_path: Path) -> None:
     follower = FolderFollower(tmp_path)
     assert follower.poll() == []
@@ -483,7 +481,6 @@ def test_files_in_a_new_folder_are_found(tmp_path: Path) -> None:
     assert summarize(follower.poll({path, tmp_path / "project" / "notes.txt"})) == []
 
 
-@requirement("watch.everything")
 def test_file_behind_a_linked_folder_has_one_name(tmp_path: Path) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     append(real / "s.jsonl", b"".join(one_call()[:2]))
@@ -497,7 +494,6 @@ def test_file_behind_a_linked_folder_has_one_name(tmp_path: Path) -> None:
     assert summarize(result) == [("changed", "c1", "requested", "succeeded")]
 
 
-@requirement("watch.everything")
 def test_idle_files_are_read_only_from_where_they_grow(tmp_path: Path) -> None:
     old = tmp_path / "s.jsonl"
     append(old, b"".join(one_call()))
@@ -510,7 +506,6 @@ def test_idle_files_are_read_only_from_where_they_grow(tmp_path: Path) -> None:
     assert summarize(follower.poll()) == [("new", "c2", "requested")]
 
 
-@requirement("watch.everything")
 def test_broken_file_is_reported_separately(tmp_path: Path) -> None:
     append(tmp_path / "a.jsonl", b"".join(one_call()))
     follower = FolderFollower(tmp_path)
@@ -523,7 +518,6 @@ def test_broken_file_is_reported_separately(tmp_path: Path) -> None:
     assert list(follower.problems) == [tmp_path / "a.jsonl"]
 
 
-@requirement("codex.follow")
 def test_missing_rollout_of_a_subagent_is_looked_for_again(tmp_path: Path) -> None:
     main = RolloutBuilder().prompt("go")
     agent = main.fork(agent="scout")
@@ -588,7 +582,6 @@ def test_removed_folder_cannot_be_awaited(tmp_path: Path) -> None:
         next(wait_for_changes(follower))
 
 
-@requirement("codex.read")
 def test_rollout_has_a_timeline(tmp_path: Path) -> None:
     main = RolloutBuilder().prompt("go")
     call = main.call("exec_command", {"cmd": "ls"})
@@ -603,7 +596,6 @@ def test_rollout_has_a_timeline(tmp_path: Path) -> None:
     assert [item.message.text for item in turn.items if hasattr(item, "message")] == ["go", "done"]
 
 
-@requirement("codex.forks")
 def test_timeline_of_a_subagent_leaves_out_inherited_history(tmp_path: Path) -> None:
     main = RolloutBuilder().prompt("go")
     main.output(main.call("exec_command", {"cmd": "old"}), codex_builder.command_output("x"))

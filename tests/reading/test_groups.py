@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.requirement import requirement
 from toolspan import read
 from toolspan.analysis.errors import group_errors, recovery_by_call
 from toolspan.analysis.recovery import ChainEnding
@@ -28,7 +27,6 @@ def timed(tool: str, *took_ms: int, body: Body | None = None) -> list[CallRow]:
     return rows_of(builder)
 
 
-@requirement("errors.groups")
 def test_most_frequent_error_comes_first_and_successes_are_left_out() -> None:
     builder = TranscriptBuilder(session_id="s").prompt("go")
     builder.result(builder.call("Bash", {"command": "make"}), claude_results.exited(2, "no rule"))
@@ -48,7 +46,6 @@ def test_most_frequent_error_comes_first_and_successes_are_left_out() -> None:
     assert (first.recovered, first.recovered_by) == (None, {})  # its output was never read
 
 
-@requirement("errors.recovered")
 def test_group_counts_its_recovered_calls() -> None:
     builder = TranscriptBuilder().prompt("go")
     for path in ("/a", "/b", "/c"):
@@ -63,7 +60,6 @@ def test_group_counts_its_recovered_calls() -> None:
     assert (group.count, group.recovered, group.recovered_by) == (3, 1, {"retry_same": 1})
 
 
-@requirement("errors.advice")
 def test_orphan_results_and_open_calls_have_their_own_advice() -> None:
     builder = TranscriptBuilder().prompt("go").result("toolu_gone", "late")
     builder.call("Bash", {"command": "sleep"})
@@ -78,7 +74,6 @@ def test_orphan_results_and_open_calls_have_their_own_advice() -> None:
     assert "before the result" in result["never_answered"].cause
 
 
-@requirement("stats.counts")
 def test_tools_are_sorted_by_use_and_orphan_results_have_no_tool() -> None:
     builder = TranscriptBuilder().prompt("go").result("toolu_gone", "late")
     builder.result(builder.call("Read", {"file_path": "/a"}), claude_results.failed(MISSING), after_ms=7)
@@ -88,7 +83,7 @@ def test_tools_are_sorted_by_use_and_orphan_results_have_no_tool() -> None:
 
     stats = tool_stats(rows_of(builder))
 
-    assert [(stat.tool, stat.calls, stat.errors, stat.timed) for stat in stats] == [
+    assert [(stat.tool, stat.calls, stat.unsuccessful, stat.timed) for stat in stats] == [
         ("Bash", 2, 0, 2),
         ("Glob", 1, 1, 0),
         ("Read", 1, 1, 1),
@@ -114,14 +109,12 @@ def test_speed_of_a_tool_is_one_word(took_ms: tuple[int, ...], pace: str) -> Non
     assert stats.pace == pace
 
 
-@requirement("stats.nearest-rank")
 @pytest.mark.parametrize(("share", "value"), [(0, 1), (20, 1), (21, 2), (50, 3), (95, 5), (100, 5)])
 def test_percentile_is_an_observed_value(share: int, value: int) -> None:
     assert percentile([1, 2, 3, 4, 5], share) == value
     assert percentile([], share) is None
 
 
-@requirement("stats.mcp")
 def test_server_sums_up_all_its_tools() -> None:
     lost = claude_results.failed("MCP error -32000: Connection closed")
     rows = [
@@ -134,7 +127,7 @@ def test_server_sums_up_all_its_tools() -> None:
 
     db, web = server_stats(rows)
 
-    assert (db.server, db.tools, db.calls, db.errors, db.lost) == ("db", 2, 3, 1, 1)
+    assert (db.server, db.tools, db.calls, db.unsuccessful, db.lost) == ("db", 2, 3, 1, 1)
     assert db.error_kinds == {"mcp_no_response": 1}
     assert (db.p50_ms, db.p95_ms, db.max_ms) == (20, 30, 30)
-    assert (web.server, web.calls, web.errors, web.lost) == ("web", 1, 0, 0)
+    assert (web.server, web.calls, web.unsuccessful, web.lost) == ("web", 1, 0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolspan.reading import read, sample
-from toolspan.reading.growing import FileGrowth, GrowingFile, WholeFile, open_file
+from toolspan.reading.facts import summarize_transcript
+from toolspan.reading.growing import FileGrowth, GrowingFile, KeptFiles, WholeFile, open_file
+from toolspan.reading.timeline import TimelineBuilder, build_timeline, turn_rows
+from toolspan.reading.transcript import read_content
 from toolspan.testing import RolloutBuilder, TranscriptBuilder
 from toolspan.types.session import SessionInfo
 
 CLAUDE = sorted(sample.archive().glob("claude/projects/*/*.jsonl"))
+FILES = sorted(path for path in sample.archive().rglob("*.jsonl") if path.stat().st_size > 2000)
 CallFacts = tuple[str, str | None, str]
 
 
@@ -54,6 +59,25 @@ def test_growth_adds_up_to_the_whole_file(
         facts |= call_facts(next_growth)
 
     assert facts == whole_facts(path)
+
+
+@pytest.mark.parametrize("source", CLAUDE, ids=lambda path: path.stem[:8])
+def test_timeline_of_a_file_that_grows_by_lines_is_that_of_the_whole_file(source: Path, tmp_path: Path) -> None:
+    path = tmp_path / source.name
+    lines = source.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0])
+    file, growth = open_file(path, no_evidence)
+    builder = TimelineBuilder()
+    builder.add(0, growth.content)
+    for line in lines[1:]:
+        with path.open("ab") as stream:
+            stream.write(line)
+        next_growth = file.poll_growth()
+        assert next_growth is not None
+        builder.add(0, next_growth.content, has_moved=next_growth.moved_line is not None)
+
+    whole = build_timeline([read_content(read(path))])
+    assert turn_rows(builder.build(), lambda _: True) == turn_rows(whole, lambda _: True)
 
 
 def open_session(tmp_path: Path) -> Path:
@@ -116,3 +140,84 @@ def test_a_file_that_cannot_be_continued_is_read_whole_after_each_change(tmp_pat
     assert unchanged is not None
     assert not unchanged.content.spans
     assert file.poll_growth() is None
+
+
+@pytest.mark.parametrize("original", FILES, ids=lambda path: path.name[:12])
+def test_a_file_read_in_parts_equals_the_whole(original: Path, tmp_path: Path) -> None:
+    data = original.read_bytes()
+    path = tmp_path / original.name
+    path.write_bytes(b"")
+    file = GrowingFile(path)
+    cuts = range(1, len(data), max(1, len(data) // 7))  # most are in the middle of a line
+    for end in sorted({*cuts, *(data.find(b"\n", cut) + 1 for cut in cuts), len(data)} - {0}):
+        path.write_bytes(data[:end])
+        transcript = file.read_transcript()
+        if data[:end].endswith(b"\n"):
+            assert transcript is not None
+            expected = read(path)
+            assert transcript.findings == expected.findings
+            assert summarize_transcript(transcript, transcript.spans) == summarize_transcript(expected, expected.spans)
+        else:
+            assert transcript is None
+
+
+@pytest.mark.parametrize("change", ["replaced", "truncated", "rewritten", "removed", "foreign"])
+def test_a_transcript_of_a_changed_file_is_never_mixed_with_the_earlier_one(change: str, tmp_path: Path) -> None:
+    path, copy = tmp_path / CLAUDE[1].name, tmp_path / "copy"
+    lines = CLAUDE[1].read_bytes().splitlines(keepends=True)
+    path.write_bytes(b'{"some": "log"}\n' * 40 if change == "foreign" else b"".join(lines))
+    file = GrowingFile(path)
+    assert (file.read_transcript() is None) == (change == "foreign")
+    match change:
+        case "replaced":
+            shutil.copyfile(path, copy)
+            copy.rename(path)
+        case "truncated":
+            path.write_bytes(b"".join(lines[:3]))
+        case "rewritten":
+            path.write_bytes(path.read_bytes().replace(b"1", b"2"))
+        case "removed":
+            path.unlink()
+        case _:
+            pass
+
+    transcript = file.read_transcript()
+
+    if change in ("removed", "foreign"):
+        assert transcript is None
+    else:
+        assert transcript is not None
+        whole = read(path)
+        assert summarize_transcript(transcript, transcript.spans) == summarize_transcript(whole, whole.spans)
+
+
+def test_a_timeline_and_a_job_read_the_same_growing_file(tmp_path: Path) -> None:
+    path = open_session(tmp_path)
+    file, growth = open_file(path, no_evidence)
+    assert isinstance(file, GrowingFile)
+    assert file.read_transcript() is not None
+    builder = TranscriptBuilder()
+    builder.result(builder.prompt("More").call("Bash", {"command": "make"}), "made")
+    with path.open("ab") as stream:
+        stream.write(builder.data())
+    transcript = file.read_transcript()
+
+    later = file.poll_growth()
+
+    assert transcript is not None
+    assert later is not None
+    assert call_facts(growth) | call_facts(later) == whole_facts(path)
+    assert [span.id for span in transcript.spans] == [span.id for span in read(path).spans]
+
+
+def test_only_the_files_that_grew_last_are_kept(tmp_path: Path) -> None:
+    path = open_session(tmp_path)
+    paths = [tmp_path / f"{number}.jsonl" for number in range(3)]
+    for other in paths:
+        shutil.copyfile(path, other)
+    files = KeptFiles(max_files=2)
+    files.keep(map(str, paths))
+
+    kept = [other for other in paths if files.read(other) is not None]
+
+    assert kept == paths[1:]

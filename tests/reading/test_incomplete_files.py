@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-import zstandard
 
 import toolspan
-from tests.requirement import requirement
 from toolspan.errors import SourceError
+from toolspan.formats import zstd
 from toolspan.formats.source import BytesSource
 from toolspan.reading.transcript import read_content
 from toolspan.testing import TranscriptBuilder, claude_results, codex_builder
@@ -20,12 +19,11 @@ from toolspan.testing.codex_builder import RolloutBuilder
 
 def cut(path: Path, data: bytes, kept: int) -> Path:
     first, second = data[:kept], data[kept:]
-    packed = zstandard.compress(second)
-    path.write_bytes(zstandard.compress(first) + packed[: len(packed) // 2])
+    packed = zstd.compress(second)
+    path.write_bytes(zstd.compress(first) + packed[: len(packed) // 2])
     return path
 
 
-@requirement("wire.unreadable-sources")
 def test_truncated_compressed_file_is_read_to_the_cut(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     builder.result(builder.call("Bash", {"command": "ls"}), claude_results.ran("x")).text("done")
@@ -40,16 +38,14 @@ def test_truncated_compressed_file_is_read_to_the_cut(tmp_path: Path) -> None:
     assert "unreadable_rest" in [finding.code for finding in toolspan.check(path).findings]
 
 
-@requirement("wire.unreadable-sources")
 def test_unreadable_compressed_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl.zst"
-    path.write_bytes(zstandard.compress(b"{}\n" * 100)[:10])
+    path.write_bytes(zstd.compress(b"{}\n" * 100)[:10])
 
     with pytest.raises(SourceError, match="broken Zstandard data"):
         toolspan.read(path)
 
 
-@requirement("wire.unreadable-sources")
 @pytest.mark.parametrize("suffix", [".zst", ".gz"])
 def test_a_file_that_expands_enormously_is_not_read_further(tmp_path: Path, suffix: str) -> None:
     builder = TranscriptBuilder().prompt("go")
@@ -67,7 +63,6 @@ def test_a_file_that_expands_enormously_is_not_read_further(tmp_path: Path, suff
     assert len(toolspan.history(tmp_path).files) == 2
 
 
-@requirement("wire.unreadable-sources")
 @pytest.mark.parametrize("suffix", [".zst", ".gz"])
 def test_a_transcript_that_repeats_itself_is_read_completely(tmp_path: Path, suffix: str) -> None:
     builder = TranscriptBuilder().prompt("go")
@@ -81,10 +76,9 @@ def test_a_transcript_that_repeats_itself_is_read_completely(tmp_path: Path, suf
 
 
 def compress(suffix: str, data: bytes) -> bytes:
-    return zstandard.compress(data) if suffix == ".zst" else gzip.compress(data, 6)
+    return zstd.compress(data) if suffix == ".zst" else gzip.compress(data, 6)
 
 
-@requirement("wire.unreadable-sources")
 def test_body_of_a_removed_file_is_an_error(tmp_path: Path) -> None:
     path = TranscriptBuilder().prompt("go").write(tmp_path / "s.jsonl")
     transcript = toolspan.read(path)
@@ -94,7 +88,6 @@ def test_body_of_a_removed_file_is_an_error(tmp_path: Path) -> None:
         list(transcript.messages())
 
 
-@requirement("history.each-call-once")
 def test_record_that_names_another_session_marks_a_fork() -> None:
     copied = {"sessionId": "origin", "messageUuid": "u0"}
     line = {"type": "user", "uuid": "u1", "sessionId": "s1", "forkedFrom": copied}
@@ -103,7 +96,6 @@ def test_record_that_names_another_session_marks_a_fork() -> None:
     assert toolspan.read(BytesSource(data)).info.forked_from == "origin"
 
 
-@requirement("codex.forks")
 @pytest.mark.parametrize("form", ["event", "item", "words"])
 def test_parent_call_of_a_subagent_is_found_by_event_item_or_output(form: str) -> None:
     rollout = RolloutBuilder(age="paginated" if form == "item" else "enveloped").prompt("go")
@@ -123,7 +115,6 @@ def test_parent_call_of_a_subagent_is_found_by_event_item_or_output(form: str) -
     assert [span.agent for span in transcript.spans] == ["0199-agent"]
 
 
-@requirement("codex.states")
 @pytest.mark.parametrize(
     ("text", "state", "kind"),
     [
@@ -139,7 +130,6 @@ def test_script_header_decides_how_the_script_ended(text: str, state: str, kind:
     assert (span.state, span.error_kind) == (state, kind)
 
 
-@requirement("codex.open")
 @pytest.mark.parametrize(
     ("status", "state", "kind"), [("declined", "denied", "user_denied"), ("completed", "never_answered", None)]
 )
@@ -152,7 +142,6 @@ def test_call_without_output_may_have_been_declined(status: str, state: str, kin
     assert (span.state, span.error_kind) == (state, kind)
 
 
-@requirement("codex.forks")
 def test_turn_without_an_id_belongs_to_the_previous_one() -> None:
     rollout = RolloutBuilder().prompt("go")
     first = rollout.call("exec_command", {"cmd": "a"})
@@ -166,7 +155,6 @@ def test_turn_without_an_id_belongs_to_the_previous_one() -> None:
     assert spans[0].call.prompt_id is not None
 
 
-@requirement("read.pairs-by-id")
 def test_result_before_its_call_is_inferred_when_the_call_is_read() -> None:
     builder = TranscriptBuilder().prompt("go")
     call = builder.call("Bash", {"command": "make"})
@@ -178,7 +166,6 @@ def test_result_before_its_call_is_inferred_when_the_call_is_read() -> None:
     assert (span.tool, span.state, span.error_kind) == ("Bash", "failed", "command_failed")
 
 
-@requirement("read.damage-never-raises")
 @pytest.mark.parametrize("content", [None, "words", [], [{"type": "text"}]])
 def test_assistant_record_without_call_blocks_has_no_calls(content: object) -> None:
     line = {"type": "assistant", "uuid": "u1", "message": {"role": "assistant", "content": content}}

@@ -153,7 +153,6 @@ ERRORS: Table[str] = {
 }
 
 
-@requirement("verdict.texts")
 @pytest.mark.parametrize(("tool", "version", "text", "state", "kind"), rows(ERRORS), ids=lambda value: str(value)[:30])
 def test_error_text_of_the_client_determines_the_kind(
     tool: str, version: str, text: str, state: str, kind: str, tmp_path: Path
@@ -177,7 +176,7 @@ DENIALS = [
 ]
 
 
-@requirement("verdict.denial-kinds")
+@requirement("states.denial-kinds")
 @pytest.mark.parametrize(("denial", "text", "state", "kind"), DENIALS)
 def test_recorded_denial_kind_decides(denial: str, text: str, state: str, kind: str, tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
@@ -218,7 +217,6 @@ UNFLAGGED: Table[Body] = {
 }
 
 
-@requirement("verdict.without-a-flag")
 @pytest.mark.parametrize(("tool", "version", "body", "state", "kind"), rows(UNFLAGGED))
 def test_only_client_markers_count_without_an_error_flag(
     tool: str, version: str, body: Body, state: str, kind: str | None, tmp_path: Path
@@ -228,7 +226,6 @@ def test_only_client_markers_count_without_an_error_flag(
     assert (span.state, span.error_kind) == (state, kind)
 
 
-@requirement("verdict.spilled-is-a-success")
 def test_spilled_output_is_a_truncated_success(tmp_path: Path) -> None:
     text = "Error: result (90,000 characters) exceeds maximum allowed tokens. Output saved to /x/y"
 
@@ -239,7 +236,6 @@ def test_spilled_output_is_a_truncated_success(tmp_path: Path) -> None:
     assert (span.result.truncated, span.result.persisted_path) == (True, "/x/y")
 
 
-@requirement("verdict.background")
 def test_command_continued_in_the_background_succeeded(tmp_path: Path) -> None:
     span = ended("Bash", claude_results.in_background("b7", "/x"), tmp_path)
 
@@ -248,7 +244,6 @@ def test_command_continued_in_the_background_succeeded(tmp_path: Path) -> None:
     assert span.result.background_task == "b7"
 
 
-@requirement("verdict.synthetic")
 def test_synthetic_result_of_a_repaired_conversation_is_not_a_result(tmp_path: Path) -> None:
     body = Body(content="[Tool result missing due to internal error]", is_error=True)
 
@@ -257,7 +252,6 @@ def test_synthetic_result_of_a_repaired_conversation_is_not_a_result(tmp_path: P
     assert (span.state, span.synthetic) == ("never_answered", True)
 
 
-@requirement("verdict.exit-codes")
 @pytest.mark.parametrize(
     ("text", "code"), [("Exit code 2\nx", 2), ("Error: Exit code 127", 127), ("x\n[Exit code: 3]", 3), ("x", None)]
 )
@@ -286,7 +280,6 @@ def pre_hook(builder: TranscriptBuilder, call: str) -> None:
     builder.hook(call, "PreToolUse", command="x.sh")
 
 
-@requirement("verdict.interrupt-or-denial")
 @pytest.mark.parametrize(
     ("prepare", "stop", "state", "ambiguous"),
     [
@@ -305,7 +298,6 @@ def test_rejection_before_an_interrupt_marker_counts_if_the_call_had_started(
     assert (span.state, span.ambiguous) == (state, ambiguous)
 
 
-@requirement("verdict.hooks")
 def test_blocking_hook_that_names_the_call_blocked_it(tmp_path: Path) -> None:
     builder, call = start_call()
     builder.hook(call, "PreToolUse", command="x.sh", outcome="blocked", text="not here")
@@ -317,7 +309,6 @@ def test_blocking_hook_that_names_the_call_blocked_it(tmp_path: Path) -> None:
     assert any("not here" in (each.text or "") for each in span.evidence)
 
 
-@requirement("verdict.hooks")
 def test_hook_that_objected_afterwards_did_not_block(tmp_path: Path) -> None:
     builder, call = start_call()
     builder.result(call, claude_results.exited(1, "x"))
@@ -326,7 +317,6 @@ def test_hook_that_objected_afterwards_did_not_block(tmp_path: Path) -> None:
     assert only(builder, tmp_path).state == "failed"
 
 
-@requirement("verdict.hooks")
 @pytest.mark.parametrize(("hooked", "state", "ambiguous"), [(True, "blocked_by_hook", False), (False, "denied", True)])
 def test_unknown_denial_text_is_a_hooks_if_a_hook_ran(
     hooked: bool, state: str, ambiguous: bool, tmp_path: Path
@@ -341,7 +331,6 @@ def test_unknown_denial_text_is_a_hooks_if_a_hook_ran(
     assert (span.state, span.ambiguous) == (state, ambiguous)
 
 
-@requirement("verdict.hooks")
 def test_call_blocked_by_a_hook_without_a_result_is_blocked(tmp_path: Path) -> None:
     builder, call = start_call()
     builder.hook(call, "PreToolUse", command="x.sh", outcome="blocked", text="no")
@@ -349,7 +338,6 @@ def test_call_blocked_by_a_hook_without_a_result_is_blocked(tmp_path: Path) -> N
     assert only(builder, tmp_path).state == "blocked_by_hook"
 
 
-@requirement("verdict.host-denials")
 @pytest.mark.parametrize("answered", [True, False])
 def test_call_listed_as_denied_by_the_host_was_denied(answered: bool, tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
@@ -364,7 +352,7 @@ def test_call_listed_as_denied_by_the_host_was_denied(answered: bool, tmp_path: 
     assert (span.state, span.error_kind) == ("denied", "not_granted")
 
 
-@requirement("verdict.commands-without-exit-code")
+@requirement("states.commands-without-exit-code")
 def test_failed_command_without_exit_code_never_ran(tmp_path: Path) -> None:
     body = Body(content="use the other tool", is_error=True)
 
@@ -374,7 +362,7 @@ def test_failed_command_without_exit_code_never_ran(tmp_path: Path) -> None:
     assert (old.state, old.error_kind) == ("failed", "command_failed")
 
 
-@requirement("verdict.commands-without-exit-code")
+@requirement("states.commands-without-exit-code")
 def test_same_denial_text_applies_to_other_tools(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go")
     for tool in ("Bash", "Read"):
@@ -396,7 +384,6 @@ def test_resumed_client_answers_lost_calls(tmp_path: Path) -> None:
     assert only(builder.resume(), tmp_path).state == "interrupted"
 
 
-@requirement("verdict.texts")
 @pytest.mark.parametrize(("version", "kind"), [("2.0.65", "not_found"), ("1.0.60", "not_found")])
 def test_search_in_a_missing_folder_is_not_found_in_every_version(version: str, kind: str, tmp_path: Path) -> None:
     span = ended("Grep", claude_results.failed("Path does not exist: /gone"), tmp_path, version)

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from tests.requirement import requirement
 from toolspan import read
 from toolspan.formats.source import BytesSource
 from toolspan.testing import TranscriptBuilder
@@ -41,7 +40,6 @@ CLAUDE = [
 ]
 
 
-@requirement("sessions.first-prompt")
 @pytest.mark.parametrize(("text", "voice"), CLAUDE)
 @pytest.mark.parametrize("form", ["string", "block"])
 def test_start_of_a_user_record_determines_the_role(text: str, voice: str, form: str) -> None:
@@ -52,7 +50,6 @@ def test_start_of_a_user_record_determines_the_role(text: str, voice: str, form:
     assert first == (text if voice == "prompt" else None)
 
 
-@requirement("sessions.first-prompt")
 @pytest.mark.parametrize(
     ("fields", "voice"),
     [
@@ -148,7 +145,6 @@ CODEX = [
 ]
 
 
-@requirement("codex.read")
 @pytest.mark.parametrize(("text", "voice"), CODEX)
 def test_start_of_a_codex_message_determines_the_role(text: str, voice: str) -> None:
     rollout = RolloutBuilder().injected(text)
@@ -159,7 +155,6 @@ def test_start_of_a_codex_message_determines_the_role(text: str, voice: str) -> 
     assert message == ("Turn aborted: interrupted" if voice == "interrupt" else text)
 
 
-@requirement("codex.read")
 @pytest.mark.parametrize(
     ("kinds", "voice"), [(["user.text"], "prompt"), (["client.note"], "injected"), ([], "injected")]
 )
@@ -176,7 +171,6 @@ def test_newer_clients_record_the_author_of_each_part(kinds: list[str], voice: s
     assert [voice for voice, _ in codex_messages(rollout)] == [voice]
 
 
-@requirement("codex.read")
 def test_developer_text_is_the_clients() -> None:
     content = [{"type": "input_text", "text": "Be brief."}]
     rollout = RolloutBuilder().item({"type": "message", "role": "developer", "content": content})
@@ -184,7 +178,6 @@ def test_developer_text_is_the_clients() -> None:
     assert codex_messages(rollout) == [("injected", "Be brief.")]
 
 
-@requirement("codex.read")
 def test_turn_events_of_the_client_are_messages() -> None:
     rollout = RolloutBuilder()
     rollout.event("error", message="stream lost").event("warning", message="old model")
@@ -209,7 +202,6 @@ def test_turn_events_of_the_client_are_messages() -> None:
     ]
 
 
-@requirement("sessions.facts")
 def test_titles_compactions_and_the_branch_are_read() -> None:
     builder = TranscriptBuilder(git_branch="topic").prompt("go").title("Own words", custom=True)
     builder.title("Made up").compact("We went.")

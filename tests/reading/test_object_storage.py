@@ -19,14 +19,13 @@ from urllib.request import Request, urlopen
 
 import fsspec
 import pytest
-import zstandard
 from fsspec.implementations.memory import MemoryFileSystem
 
 import toolspan
 from tests.cli.command import rows, run
 from tests.formats import gemini_chats
-from tests.requirement import requirement
 from toolspan.errors import SourceError
+from toolspan.formats import zstd
 from toolspan.formats.source import source_for_path, to_path
 from toolspan.reading.discovery import find_transcripts, iter_transcripts
 from toolspan.reading.sample import archive
@@ -58,6 +57,8 @@ class Bucket:
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
     """A server with the sample archive in the bucket `archive`. Its listings have five objects per page."""
+    pytest.importorskip("s3fs")
+    pytest.importorskip("moto")
     log = tmp_path_factory.mktemp("s3") / "log"
     keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
     with log.open("wb") as output, pytest.MonkeyPatch.context() as patch:
@@ -142,14 +143,17 @@ def session(name: str = "one") -> bytes:
     return story.data()
 
 
+_SIZE = re.compile(r'"bytes":(\d+|null)')
+
+
 def answer(command: str, root: str) -> tuple[int, str]:
     words = [word.replace("ROOT", root) for word in command.split()]
     done = run(*words, *["--json"] * (words[0] not in ("export", "restore")), code=None)
     assert done.exception is None or isinstance(done.exception, SystemExit), (command, done.output)
-    return done.exit_code, done.stdout.replace(root, "ROOT")
+    # The size of a session in a store is not known, because each file would cost a request.
+    return done.exit_code, _SIZE.sub('"bytes":null', done.stdout.replace(root, "ROOT"))
 
 
-@requirement("remote.same-answers")
 def test_every_reading_command_answers_from_a_bucket_as_from_a_folder(bucket: Bucket) -> None:
     for command in COMMANDS:
         code, text = answer(command, str(archive()))
@@ -184,7 +188,6 @@ def test_commands_and_functions_read_any_store_that_fsspec_knows() -> None:
     assert [span.result.text for span in transcript.spans if span.result] == texts
 
 
-@requirement("remote.second-question-requests-no-objects")
 def test_a_second_question_requests_no_object(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOOLSPAN_NO_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -192,9 +195,9 @@ def test_a_second_question_requests_no_object(bucket: Bucket, tmp_path: Path, mo
     s3.mkdir("growing")
     s3.put(f"{archive()}/", "growing/", recursive=True)
 
-    def objects_requested() -> list[str]:
+    def objects_requested(command: str = "stats") -> list[str]:
         before = len(bucket.requests())
-        printed.append(run("stats", "s3://growing", "--json").stdout)
+        printed.append(run(command, "s3://growing", "--json").stdout)
         return [line for line in bucket.requests()[before:] if "list-type" not in line and "growing/" in line]
 
     printed: list[str] = []
@@ -203,8 +206,10 @@ def test_a_second_question_requests_no_object(bucket: Bucket, tmp_path: Path, mo
     assert printed[0] == printed[1]
 
     put(f"s3://growing/{BROOK}.jsonl", session(BROOK[-36:]))
-    assert {*objects_requested()} == {f"GET /growing/{BROOK}.jsonl"}
+    assert {line for line in objects_requested() if line.startswith("GET")} == {f"GET /growing/{BROOK}.jsonl"}
     assert printed[2] != printed[1]
+    for other in ("errors", "time", "usage", "flows", "sessions"):
+        assert objects_requested(other) == [], "the first question stores the facts for all others"
 
 
 def test_a_call_is_fetched_by_its_range() -> None:
@@ -224,7 +229,7 @@ def test_a_call_is_fetched_by_its_range() -> None:
 def test_compressed_transcripts_are_read_like_plain_ones(root: str, tmp_path: Path) -> None:
     root, data = root.format(tmp=tmp_path), session()
     (span,) = toolspan.read(put("memory://plain/one.jsonl", data)).spans
-    for suffix, packed in ((".gz", gzip.compress(data)), (".zst", zstandard.compress(data))):
+    for suffix, packed in ((".gz", gzip.compress(data)), (".zst", zstd.compress(data))):
         name = f"{root}/{suffix}/one.jsonl{suffix}"
         put(name if "://" in name else f"file://{name}", packed) if "://" in name else _write(Path(name), packed)
         (row,) = rows(run("calls", f"{root}/{suffix}", "--json"))
@@ -242,7 +247,6 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-@requirement("remote.flat-listing")
 @pytest.mark.parametrize("count", [20, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_a_listing_of_very_many_objects_needs_little_memory(count: int) -> None:
     tracemalloc.start()
@@ -270,7 +274,6 @@ def test_keys_with_any_characters_are_read(store: str, bucket: Bucket) -> None:
     assert {row["session"] for row in listed} == {f"in {name}" for name in names}
 
 
-@requirement("remote.rest-is-read")
 def test_what_cannot_be_read_is_named_and_the_rest_is_read(bucket: Bucket) -> None:
     put("stubborn://b/p/good.jsonl", session("good"))
     for name in ("denied", "vanished", "truncated"):
@@ -348,7 +351,7 @@ def test_without_the_extra_the_error_names_it(missing: str, url: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode == 2
-    assert "pip install 'toolspan[cloud]'" in done.stderr
+    assert re.search(r"not installed .*: run (?:uv )?pip install .*\[cloud\]'", done.stderr)
     assert len(done.stderr.splitlines()) == 1
 
 

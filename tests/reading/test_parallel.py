@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
-from toolspan.analysis.errors import file_recovery
 from toolspan.errors import SourceError, ToolspanError
 from toolspan.reading import parallel as module
 from toolspan.reading.parallel import Epilogue, fork_map, read_ahead, scan_files
@@ -33,7 +31,6 @@ def archive(root: Path) -> list[Path]:
     return [*paths[:9], root / "empty.jsonl", root / "broken.jsonl.zst", *paths[9:]]
 
 
-@requirement("survey.cores-change-nothing")
 def test_parallel_and_serial_reads_give_the_same_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = archive(tmp_path)
     alone = list(scan_files(paths))
@@ -46,7 +43,6 @@ def test_parallel_and_serial_reads_give_the_same_facts(tmp_path: Path, monkeypat
     assert [Path(facts.file) for facts in together] == paths
 
 
-@requirement("survey.progress")
 @pytest.mark.parametrize("alone", [0, 1 << 40])
 def test_every_byte_is_counted_once(alone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = archive(tmp_path)
@@ -59,7 +55,6 @@ def test_every_byte_is_counted_once(alone: int, tmp_path: Path, monkeypatch: pyt
     assert output == [path.stat().st_size for path in paths]
 
 
-@requirement("survey.unreadable-files-are-told")
 def test_unreadable_file_is_reported_and_does_not_raise(tmp_path: Path) -> None:
     paths = [*archive(tmp_path), tmp_path / "gone.jsonl"]
 
@@ -68,20 +63,10 @@ def test_unreadable_file_is_reported_and_does_not_raise(tmp_path: Path) -> None:
     assert set(problems) == {"broken.jsonl.zst", "gone.jsonl"}
 
 
-@requirement("survey.failures")
-def test_failures_and_successes_are_all_calls(tmp_path: Path) -> None:
-    paths = archive(tmp_path)
-
-    for whole, part in zip(scan_files(paths), map(file_recovery, map(str, paths)), strict=True):
-        assert part.facts.calls == [row for row in whole.calls if row.state != "succeeded"]
-        assert len(part.facts.calls) + len(part.facts.successes) == len(whole.calls)
-
-
 def test_no_files_give_no_facts() -> None:
     assert list(scan_files([])) == []
 
 
-@requirement("survey.cores-change-nothing")
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_answers_keep_the_order_of_the_files(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: processes)
@@ -92,7 +77,6 @@ def test_answers_keep_the_order_of_the_files(processes: int, monkeypatch: pytest
     assert result == [b"%d" % n if n % 3 else {"n": n, "data": "x" * 9_999} for n in range(len(sizes))]
 
 
-@requirement("survey.cores-change-nothing")
 def test_large_and_small_answers_arrive_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     sizes = [3_000_000 if n % 50 == 7 else n * 300 for n in range(200)]
@@ -102,7 +86,6 @@ def test_large_and_small_answers_arrive_whole(monkeypatch: pytest.MonkeyPatch) -
     assert result == [bytes([n]) * size for n, size in enumerate(sizes)]
 
 
-@requirement("survey.cores-change-nothing")
 def test_work_continues_without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> int:
         raise BlockingIOError("no more processes")
@@ -113,7 +96,6 @@ def test_work_continues_without_processes(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(fork_map([1, 1, 1], lambda n: n)) == [0, 1, 2]
 
 
-@requirement("survey.processes-end")
 def test_killed_worker_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     me = os.getpid()
@@ -127,7 +109,6 @@ def test_killed_worker_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         list(fork_map([1] * 8, work))
 
 
-@requirement("survey.processes-end")
 @pytest.mark.parametrize("processes", [1, 3])
 @pytest.mark.parametrize("outcome", [True, False])
 def test_every_process_runs_the_epilogue_after_its_answers(
@@ -150,7 +131,6 @@ def test_every_process_runs_the_epilogue_after_its_answers(
         os.close(write_end)
 
 
-@requirement("survey.processes-end")
 def test_error_in_an_epilogue_loses_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
 
@@ -163,7 +143,6 @@ def test_error_in_an_epilogue_loses_no_answer(monkeypatch: pytest.MonkeyPatch) -
     assert not epilogue.wait()
 
 
-@requirement("survey.processes-end")
 def test_process_killed_in_its_epilogue_loses_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     read_end, write_end = os.pipe()
@@ -191,7 +170,6 @@ def test_process_killed_in_its_epilogue_loses_no_answer(monkeypatch: pytest.Monk
     os.close(read_end)
 
 
-@requirement("survey.processes-end")
 def test_error_in_a_worker_is_raised_with_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
 
@@ -205,7 +183,6 @@ def test_error_in_a_worker_is_raised_with_its_answer(monkeypatch: pytest.MonkeyP
         list(answers)
 
 
-@requirement("survey.processes-end")
 def test_early_exit_leaves_no_process_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     parent = os.getpid()
@@ -233,7 +210,6 @@ def _is_there(pid: int) -> bool:
     return True
 
 
-@requirement("survey.cores-change-nothing")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_items_read_ahead_keep_their_order(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: processes)
@@ -242,7 +218,6 @@ def test_items_read_ahead_keep_their_order(processes: int, monkeypatch: pytest.M
     assert list(read_ahead(lambda: iter(items))) == items
 
 
-@requirement("survey.processes-end")
 def test_killed_process_that_reads_ahead_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
 
@@ -257,7 +232,6 @@ def test_killed_process_that_reads_ahead_is_reported(monkeypatch: pytest.MonkeyP
         next(items)
 
 
-@requirement("survey.processes-end")
 def test_error_while_reading_ahead_is_raised_after_the_items_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
 
@@ -279,7 +253,6 @@ class TwoPartError(Exception):
         super().__init__(f"{file}:{line} is broken")
 
 
-@requirement("survey.processes-end")
 @pytest.mark.parametrize(
     "error, message",
     [
@@ -308,7 +281,6 @@ def test_error_that_cannot_be_pickled_is_raised_with_its_message(
         list(fork_map([1] * 8, work))
 
 
-@requirement("survey.cores-change-nothing")
 @pytest.mark.parametrize("kind", [list, dict])
 def test_deeply_nested_items_are_read_ahead(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
@@ -324,7 +296,6 @@ def test_deeply_nested_items_are_read_ahead(kind: type, monkeypatch: pytest.Monk
     assert (first, item, text, last) == (("first", ""), "\ud800x", "text", ("last", ""))
 
 
-@requirement("survey.processes-end")
 def test_process_that_reads_ahead_ends_when_no_more_items_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     items = read_ahead(lambda: itertools.repeat(os.getpid()))

@@ -22,6 +22,7 @@ from toolspan.reading.timeline import (
     TimelineBatch,
     TimelineMessage,
     build_timeline,
+    display_text,
     turn_rows,
 )
 from toolspan.reading.transcript import read, read_content
@@ -337,7 +338,6 @@ def test_overlapping_calls_never_share_a_lane(times: list[tuple[int, int]]) -> N
                     assert item.lane != other.lane
 
 
-@requirement("show.queued")
 def test_calls_that_waited_for_each_other_are_not_parallel() -> None:
     builder = TranscriptBuilder().prompt("go")
     names = ["Read", "Grep", "Edit", "Bash", "Bash", "Read"]
@@ -362,7 +362,6 @@ def test_calls_that_waited_for_each_other_are_not_parallel() -> None:
     assert [group.concurrency for group in result] == [2, 1, 1, 1, 1]
 
 
-@requirement("show.queued")
 def test_calls_that_ended_in_another_order_did_not_wait() -> None:
     builder = TranscriptBuilder().prompt("go")
     first, second = (builder.call("Bash", {"command": f"make {name}"}, message="msg_1") for name in "ab")
@@ -385,7 +384,6 @@ def branches(builder: TranscriptBuilder, tmp_path: Path) -> dict[str, str]:
     return {span.id: span.branch for span in toolspan.read(path).spans}
 
 
-@requirement("tree.one-chain-is-active")
 @pytest.mark.parametrize("version", ["1.0.60", "2.0.65", "2.1.80", "2.1.325"])
 def test_linear_conversation_is_active(version: str, tmp_path: Path) -> None:
     builder = TranscriptBuilder(version=version).prompt("go")
@@ -394,7 +392,6 @@ def test_linear_conversation_is_active(version: str, tmp_path: Path) -> None:
     assert branches(builder, tmp_path) == {"a": "active", "b": "active"}
 
 
-@requirement("tree.rewind-abandons")
 def test_calls_after_a_rewind_are_abandoned(tmp_path: Path) -> None:
     builder = ask(TranscriptBuilder().prompt("go"), "before").text("ready")
     there = builder.last
@@ -405,7 +402,6 @@ def test_calls_after_a_rewind_are_abandoned(tmp_path: Path) -> None:
     assert result == {"before": "active", "wrong": "abandoned", "right": "active"}
 
 
-@requirement("tree.compaction-parts")
 def test_calls_before_a_compaction_are_compacted(tmp_path: Path) -> None:
     builder = ask(TranscriptBuilder().prompt("go"), "first").compact("so far")
     ask(builder, "second").compact("still so far")
@@ -415,7 +411,6 @@ def test_calls_before_a_compaction_are_compacted(tmp_path: Path) -> None:
     assert result == {"first": "compacted", "second": "compacted", "third": "active"}
 
 
-@requirement("tree.compaction-parts")
 def test_rewind_before_a_compaction_stays_abandoned(tmp_path: Path) -> None:
     builder = TranscriptBuilder().prompt("go").text("ready")
     there = builder.last
@@ -440,7 +435,6 @@ def test_parallel_calls_stay_active_whichever_ended_last(order: str, tmp_path: P
     assert branches(builder, tmp_path) == {"a": "active", "b": "active", "c": "active"}
 
 
-@requirement("tree.broken-links-are-survived")
 def test_record_with_a_missing_parent_follows_the_previous_record(tmp_path: Path) -> None:
     builder = ask(TranscriptBuilder().prompt("go"), "a").rewind("gone")
     ask(builder.prompt("more"), "b").text("done")
@@ -458,7 +452,6 @@ def looped(links: dict[int, int | None]) -> Iterator[bytes]:
     return (json.dumps(line).encode() for line in lines)
 
 
-@requirement("tree.broken-links-are-survived")
 @pytest.mark.parametrize(
     ("links", "circles"),
     [({}, 0), ({0: 0}, 1), ({5: 5}, 1), ({0: 5}, 1), ({1: 3}, 1), ({2: 2, 4: 4}, 2), ({0: 2, 3: 5}, 2)],
@@ -482,3 +475,36 @@ def test_calls_of_inline_subagents_are_active(tmp_path: Path) -> None:
     builder.result(starter, "seen").text("done")
 
     assert branches(builder, tmp_path) == {"starter": "active", "inner": "active"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("why?", "why?"),
+        ("<system-reminder>be kind</system-reminder>", "be kind"),
+        ("<command-name>/model</command-name><command-args>opus</command-args>", "/model opus"),
+        ("<command-name>/clear</command-name>", "/clear"),
+        ("<bash-input>ls -a</bash-input>", "! ls -a"),
+        ("<bash-stdout>a.py</bash-stdout>", "a.py"),
+        ("<command-name>/x</command-name><local-command-caveat>c</local-command-caveat>", ""),
+        (
+            "<task-notification><task-id>b1</task-id><status>done</status><summary>Tests</summary></task-notification>",
+            "Tests (done)",
+        ),
+    ],
+)
+def test_messages_are_shown_without_the_tags_of_the_client(text: str, shown: str) -> None:
+    (message,) = read(BytesSource(TranscriptBuilder().prompt(text).data())).messages()
+
+    assert display_text(message) == shown
+
+
+def test_turn_knows_its_lines_in_each_file(tmp_path: Path) -> None:
+    builder = TranscriptBuilder().prompt("first")
+    builder.result(builder.call("Bash", {"command": "ls"}), DONE).text("ok").prompt("second")
+    builder.result(builder.call("Read", {"file_path": "/a"}, id="open"), DONE)
+    path = builder.write(tmp_path / "s.jsonl")
+    first, second = build_timeline([read_content(read(path))]).turns
+
+    assert (list(first.lines_in(str(path))), list(second.lines_in(str(path)))) == ([1, 2, 3, 4], [5, 6, 7])
+    assert list(first.lines_in("another.jsonl")) == []

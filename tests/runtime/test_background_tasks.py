@@ -48,7 +48,6 @@ async def test_task_has_a_short_unique_name() -> None:
     assert all(re.fullmatch(r"b[a-z0-9]{8}", name) for name in names)
 
 
-@requirement("tasks.status")
 async def test_task_reports_how_it_ended(tmp_path: Path) -> None:
     async with ProcessSupervisor() as custody:
         tasks = BackgroundTasks()
@@ -67,7 +66,6 @@ async def test_task_reports_how_it_ended(tmp_path: Path) -> None:
     assert tasks.get("bnothing1") is None
 
 
-@requirement("tasks.end")
 async def test_end_of_a_session_stops_running_tasks(tmp_path: Path) -> None:
     async with ProcessSupervisor() as custody:
         tasks = BackgroundTasks()

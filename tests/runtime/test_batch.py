@@ -10,7 +10,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.calls import EventLog, call
 from tests.runtime.waiting_tools import Held
 from toolspan.errors import BadCall, ToolError
@@ -26,7 +25,6 @@ from toolspan.types.ids import CallId
 pytestmark = pytest.mark.anyio
 
 
-@requirement("run.parallel")
 @pytest.mark.parametrize("count", [2, 30])
 async def test_concurrent_calls_run_at_once(count: int) -> None:
     all_inside = asyncio.Barrier(count)
@@ -41,7 +39,6 @@ async def test_concurrent_calls_run_at_once(count: int) -> None:
     assert [result.text for result in results] == ["met"] * count
 
 
-@requirement("run.parallel")
 async def test_concurrent_sync_calls_run_at_once() -> None:
     both_inside = asyncio.Barrier(2)
     loop = asyncio.get_running_loop()
@@ -56,7 +53,6 @@ async def test_concurrent_sync_calls_run_at_once() -> None:
     assert [result.text for result in results] == ["met", "met"]
 
 
-@requirement("run.parallel")
 async def test_two_commands_run_at_once(tmp_path: Path) -> None:
     bash = replace(bash_tool(profile()), concurrent=True)
     here, there = "mkfifo x; echo 1 > x; cat y", "until mkfifo y 2>/dev/null; do :; done"
@@ -69,7 +65,6 @@ async def test_two_commands_run_at_once(tmp_path: Path) -> None:
     assert [result.text for result in results] == ["2", "1"]
 
 
-@requirement("run.alone")
 async def test_exclusive_call_never_overlaps_another() -> None:
     inside: list[str] = []
     beside: list[list[str]] = []
@@ -98,7 +93,6 @@ async def test_exclusive_call_never_overlaps_another() -> None:
     assert beside == [[], [], []]
 
 
-@requirement("run.alone")
 async def test_call_with_an_invalid_input_waits_for_earlier_calls() -> None:
     log = EventLog()
     inside, go_on = anyio.Event(), anyio.Event()
@@ -121,7 +115,6 @@ async def test_call_with_an_invalid_input_waits_for_earlier_calls() -> None:
     assert log.states == {"a": "succeeded", "b": "failed"}
 
 
-@requirement("run.order")
 async def test_results_come_in_call_order_whatever_ends_first() -> None:
     second_done = anyio.Event()
     log = EventLog()
@@ -143,7 +136,6 @@ async def test_results_come_in_call_order_whatever_ends_first() -> None:
     assert [str(item.call_id) for item in log.of(Finished)] == ["b", "a"]
 
 
-@requirement("run.streaming")
 async def test_calls_start_while_the_message_still_streams() -> None:
     early = Held("early", concurrent=True)
 
@@ -160,7 +152,6 @@ async def test_calls_start_while_the_message_still_streams() -> None:
     assert runner.in_progress == frozenset()
 
 
-@requirement("run.duplicate")
 async def test_call_id_is_accepted_once_in_a_conversation() -> None:
     log = EventLog()
     ran: list[int] = []
@@ -179,7 +170,6 @@ async def test_call_id_is_accepted_once_in_a_conversation() -> None:
     assert [item.call_ids for item in log.of(BatchFinished)] == [("a",), ()]
 
 
-@requirement("run.bad-call")
 @pytest.mark.parametrize(
     "block",
     [
@@ -203,7 +193,6 @@ async def test_invalid_block_raises_and_no_call_of_its_message_runs(block: dict[
     assert ran == []
 
 
-@requirement("run.modifiers")
 async def test_context_change_of_a_call_reaches_the_next() -> None:
     @tool
     async def enter(folder: str, ctx: ToolContext) -> Output:
@@ -217,7 +206,6 @@ async def test_context_change_of_a_call_reaches_the_next() -> None:
     assert runner.context.cwd == Path("/tmp/a/b/c")
 
 
-@requirement("run.modifiers")
 async def test_context_changes_of_parallel_calls_are_applied_after_all_ended() -> None:
     last_ended = anyio.Event()
     observed: list[object] = []
@@ -247,7 +235,6 @@ async def test_context_changes_of_parallel_calls_are_applied_after_all_ended() -
     assert observed == ["12"]
 
 
-@requirement("run.modifiers")
 async def test_failing_modifier_is_reported_and_changes_nothing() -> None:
     log = EventLog()
 
@@ -261,7 +248,6 @@ async def test_failing_modifier_is_reported_and_changes_nothing() -> None:
     assert [(item.where, item.call_id) for item in log.of(Faulted)] == [("context modifier", "a")]
 
 
-@requirement("run.siblings")
 @pytest.mark.parametrize("policy", ["independent", "cancel_on_shell_error"])
 async def test_failed_command_cancels_its_siblings_only_by_policy(policy: Siblings) -> None:
     log = EventLog()
@@ -295,7 +281,6 @@ async def test_failed_command_cancels_its_siblings_only_by_policy(policy: Siblin
         assert results[2].text == "<tool_use_error>Sibling tool call errored</tool_use_error>"
 
 
-@requirement("run.switched-off")
 async def test_disabled_tool_is_unknown() -> None:
     log = EventLog()
 
@@ -310,7 +295,6 @@ async def test_disabled_tool_is_unknown() -> None:
     assert log.of(Started) == []
 
 
-@requirement("run.by-path")
 async def test_calls_on_different_files_overlap_with_path_locks() -> None:
     both_inside = asyncio.Barrier(2)
 

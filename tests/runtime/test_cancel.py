@@ -61,7 +61,6 @@ async def at_work(output: EventLog) -> AsyncIterator[tuple[Runner, Batch]]:
         yield runner, batch
 
 
-@requirement("cancel.one")
 async def test_cancelling_a_call_does_not_affect_the_others() -> None:
     log = EventLog()
     async with at_work(log) as (runner, batch):
@@ -75,7 +74,6 @@ async def test_cancelling_a_call_does_not_affect_the_others() -> None:
     assert "half of it" in str(finished[0].content)
 
 
-@requirement("cancel.all")
 async def test_interrupt_ends_running_and_queued_calls() -> None:
     log = EventLog()
     async with at_work(log) as (runner, batch):
@@ -86,7 +84,6 @@ async def test_interrupt_ends_running_and_queued_calls() -> None:
     assert [item.call_id for item in log.of(Started)] == ["a"]
 
 
-@requirement("cancel.host")
 @pytest.mark.parametrize("way", ["scope", "task"])
 async def test_cancelled_host_leaves_every_call_with_a_result_and_no_task(way: str) -> None:
     running, output = endless(), EventLog()
@@ -109,7 +106,6 @@ async def test_cancelled_host_leaves_every_call_with_a_result_and_no_task(way: s
     assert {task for task in asyncio.all_tasks() - around if not task.done()} == set()
 
 
-@requirement("cancel.host")
 async def test_nothing_starts_in_a_runner_whose_host_was_cancelled() -> None:
     running, output = endless(), EventLog()
 
@@ -126,7 +122,6 @@ async def test_nothing_starts_in_a_runner_whose_host_was_cancelled() -> None:
     assert output.states == {"a": "interrupted", "b": "cancelled"}
 
 
-@requirement("cancel.block")
 @pytest.mark.parametrize("hooked", [False, True])
 @pytest.mark.parametrize("way", ["call", "all", "host", "task"])
 async def test_uninterruptible_tool_finishes_and_keeps_its_result(way: str, hooked: bool) -> None:
@@ -168,7 +163,6 @@ async def test_uninterruptible_tool_finishes_and_keeps_its_result(way: str, hook
     assert next(item.content for item in log.of(Finished) if item.call_id == "a") == "finished"
 
 
-@requirement("cancel.keeps-results")
 async def test_output_of_a_tool_is_kept_if_post_hooks_are_cancelled() -> None:
     hooked, output = anyio.Event(), EventLog()
     hooks = Hooks()
@@ -187,7 +181,6 @@ async def test_output_of_a_tool_is_kept_if_post_hooks_are_cancelled() -> None:
     assert (finished[0].span.state, finished[0].content) == ("succeeded", "quick")
 
 
-@requirement("cancel.thread")
 async def test_cancelled_sync_tool_ends_at_once_while_its_thread_continues() -> None:
     inside, go_on, thread_ended = anyio.Event(), threading.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -217,7 +210,6 @@ async def test_cancelled_sync_tool_ends_at_once_while_its_thread_continues() -> 
     assert saw == [True]
 
 
-@requirement("cancel.asked")
 async def test_unanswered_question_is_reported_as_aborted() -> None:
     request, output = anyio.Event(), EventLog()
 
@@ -238,7 +230,6 @@ async def test_unanswered_question_is_reported_as_aborted() -> None:
     assert [(item.allowed, item.source) for item in output.of(Decided)] == [(False, "user_abort")]
 
 
-@requirement("cancel.before-start")
 async def test_call_cancelled_by_its_policy_does_not_run() -> None:
     log = EventLog()
     runner = Runner([quick], policies=[lambda question: runner.cancel("a")], direct=[log])
@@ -248,7 +239,6 @@ async def test_call_cancelled_by_its_policy_does_not_run() -> None:
     assert (finished[0].span.state, log.of(Started)) == ("cancelled", [])
 
 
-@requirement("cancel.before-start")
 async def test_no_hook_runs_for_a_cancelled_call() -> None:
     hooks = Hooks()
     fired: list[Call] = []
@@ -262,7 +252,6 @@ async def test_no_hook_runs_for_a_cancelled_call() -> None:
     assert (finished[0].span.state, fired) == ("cancelled", [])
 
 
-@requirement("cancel.partial")
 @pytest.mark.parametrize("partial", [lambda: 1 / 0, lambda: 7, None])
 async def test_failing_partial_output_does_not_lose_the_result(partial: Any) -> None:
     running = Held("endless", partial=partial)
@@ -276,14 +265,13 @@ async def test_failing_partial_output_does_not_lose_the_result(partial: Any) -> 
     assert finished[0].span.state == "interrupted"
 
 
-@requirement("cancel.processes")
 async def test_cancelled_command_ends_with_all_its_processes_and_keeps_its_output(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     apart = "(setsid sh -c 'echo $$ >> pids; exec sleep 100' &)"
     command = f"echo begun; sleep 100 & echo $$ $! > pids; {apart}; mv pids ready; wait"
-    shell = bash_tool(profile("2.1.80"))
+    shell = bash_tool(profile("2.0.65"))
 
-    runner = Runner([shell], cwd=tmp_path, profile=profile("2.1.80"))
+    runner = Runner([shell], cwd=tmp_path, profile=profile("2.0.65"))
     async with runner, runner.batch() as batch:
         batch.add(call("a", "Bash", command=command))
         while not ready.exists():
@@ -307,7 +295,6 @@ async def test_calls_of_a_retried_reply_are_answered_with_that_reason() -> None:
     assert [item.span.error_kind for item in finished] == ["stream_discarded", "stream_discarded"]
 
 
-@requirement("cancel.stray")
 async def test_tool_that_awaits_a_cancelled_task_ends_no_other_call() -> None:
     @tool(concurrent=True)
     async def unlucky() -> str:

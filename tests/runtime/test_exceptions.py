@@ -12,7 +12,6 @@ from typing import NoReturn
 import anyio
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.calls import EventLog, call
 from toolspan import Hooks, Permissions, Runner, Session, ToolContext, ToolspanError, read, tool
 from toolspan.errors import BadCall, BadTool
@@ -43,7 +42,6 @@ async def quick() -> str:
     return "done"
 
 
-@requirement("run.any-exception")
 @pytest.mark.parametrize("kind", [Panic, GeneratorExit, SystemExit])
 @pytest.mark.parametrize("late", [False, True])
 async def test_any_exception_of_a_tool_is_its_result(kind: type[BaseException], late: bool) -> None:
@@ -73,7 +71,6 @@ async def test_any_exception_of_a_tool_is_its_result(kind: type[BaseException], 
         assert "broken" in text
 
 
-@requirement("run.any-exception")
 async def test_system_exit_passes_through_a_session() -> None:
     with pytest.raises(SystemExit) as ended:
         async with Session(permissions=Permissions.allow_all(), tools=[], transcript=None):
@@ -82,7 +79,6 @@ async def test_system_exit_passes_through_a_session() -> None:
     assert ended.value.code == 3
 
 
-@requirement("cancel.host")
 async def test_results_are_in_the_history_after_repeated_cancellation() -> None:
     begun, finish = anyio.Event(), anyio.Event()
 
@@ -109,7 +105,6 @@ async def test_results_are_in_the_history_after_repeated_cancellation() -> None:
         assert [span.state for span in session.spans] == ["succeeded"]
 
 
-@requirement("cancel.host")
 @pytest.mark.parametrize("way", ["task", "scope"])
 async def test_end_of_one_run_does_not_end_another_in_a_runner_that_is_not_entered(way: str) -> None:
     inside, finish = [anyio.Event(), anyio.Event()], anyio.Event()
@@ -146,7 +141,6 @@ async def test_end_of_one_run_does_not_end_another_in_a_runner_that_is_not_enter
     assert [result.text for result in await runner.run([use("waits", "0")])] == []
 
 
-@requirement("run.entered-once")
 async def test_runner_cannot_be_entered_twice() -> None:
     async with Runner([quick]) as runner:
         with pytest.raises(ToolspanError, match="already entered"):
@@ -154,7 +148,6 @@ async def test_runner_cannot_be_entered_twice() -> None:
         assert [item.text for item in await runner.run([use("quick", "1")])] == ["done"]
 
 
-@requirement("run.what-is-a-call")
 @pytest.mark.parametrize("calls", [None, 5, "text", b"bytes", [None], ["text"], [5]])
 async def test_invalid_call_is_refused(calls: object) -> None:
     with pytest.raises(BadCall):
@@ -171,7 +164,6 @@ class Block:
         return self._fields
 
 
-@requirement("run.what-is-a-call")
 async def test_sdk_objects_are_accepted_as_calls() -> None:
     blocks = [Block(**use("quick", "1")), Block(**use("quick", "2"))]
     message = Block(role="assistant", content=[Block(**use("quick", "3"))])
@@ -183,7 +175,6 @@ async def test_sdk_objects_are_accepted_as_calls() -> None:
     assert [result.id for result in [*some, *first]] == ["1", "2", "3"]
 
 
-@requirement("tools.progress-threads")
 @pytest.mark.parametrize("kind", ["sync", "async"])
 async def test_progress_from_any_thread_is_emitted_in_the_event_loop_thread(kind: str) -> None:
     output: list[tuple[str, bool]] = []
@@ -215,7 +206,6 @@ async def test_progress_from_any_thread_is_emitted_in_the_event_loop_thread(kind
     assert output == [("pooled", True)]
 
 
-@requirement("sinks.async")
 def test_async_direct_sink_is_refused() -> None:
     async def watch(event: LiveEvent) -> None:
         """Never awaited."""
@@ -237,7 +227,6 @@ def _raise(event: LiveEvent) -> NoReturn:
     raise WordlessError
 
 
-@requirement("sinks.crash")
 @pytest.mark.parametrize("where", ["direct", "sinks"])
 async def test_sink_exception_without_a_message_is_harmless(where: str) -> None:
     sinks = {where: [_raise]}
@@ -247,7 +236,6 @@ async def test_sink_exception_without_a_message_is_harmless(where: str) -> None:
     assert [result.text for result in results] == ["done", "done"]
 
 
-@requirement("tools.options")
 @pytest.mark.parametrize(
     ("options", "text"),
     [({"aliases": "ls"}, "must be a tuple of names"), ({"timeout": "5"}, "seconds"), ({"grace": "1"}, "sec")],
@@ -271,7 +259,6 @@ def waiting_tool(running: anyio.Event) -> Tool:
     return wait
 
 
-@requirement("run.keyboard-interrupt")
 async def test_keyboard_interrupt_in_a_tool_leaves_every_call_with_a_result() -> None:
     running = anyio.Event()
     wait = waiting_tool(running)
@@ -294,7 +281,6 @@ async def test_keyboard_interrupt_in_a_tool_leaves_every_call_with_a_result() ->
     assert events.states == {"a": "interrupted", "b": "interrupted", "c": "cancelled"}
 
 
-@requirement("run.keyboard-interrupt")
 @pytest.mark.parametrize(("where", "state"), [("tool", "interrupted"), ("hook", "cancelled")])
 async def test_session_and_transcript_have_every_result_after_a_keyboard_interrupt(
     where: str, state: str, tmp_path: Path

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -17,6 +18,7 @@ from toolspan.runtime.permissions.rules import Rules
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
+from toolspan.runtime.tool import ToolSubject, tool
 from toolspan.tools import coding_tools
 from toolspan.types.decision import Deny
 
@@ -40,7 +42,7 @@ async def _client(
     folder: Path,
     rules: Rules | None = None,
     *,
-    version: str = "2.1.325",
+    version: str = "2.1.327",
     mode: Mode = "default",
     hooks: Hooks | None = None,
 ) -> AsyncIterator[_Client]:
@@ -97,7 +99,7 @@ async def test_unreadable_file_may_not_be_changed(tmp_path: Path, rule: str) -> 
     assert (project / "secret.txt").read_text() == "a\n"
 
 
-@pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
+@pytest.mark.parametrize("version", ["2.1.327", "2.0.65"])
 async def test_searches_leave_out_denied_files(tmp_path: Path, version: str) -> None:
     _fill(tmp_path, "secret/x.txt", "open/x.txt")
     rules = Rules(allow=["Grep", "Glob", "Read"], deny=["Read(secret/**)"])
@@ -169,3 +171,31 @@ async def test_reason_is_shown_alone_if_the_hook_saw_another_spelling_of_the_pat
 
     assert respelled == "no way"
     assert exact == "PreToolUse:Read hook error: no way"
+
+
+@pytest.mark.parametrize(("rule", "decision"), [("Edit(/secret/**)", "denied"), ("Edit(/other/**)", "succeeded")])
+async def test_path_rules_bind_a_tool_by_its_declared_kind_and_not_by_its_name(
+    tmp_path: Path, rule: str, decision: str
+) -> None:
+    @tool(kind="edit", subject=ToolSubject("file", "file_path"))
+    def rewrite(file_path: str) -> str:
+        return file_path
+
+    runner = Runner([rewrite], cwd=tmp_path, policies=[Rules(deny=[rule])])
+    block = {"type": "tool_use", "id": "toolu_0", "name": "rewrite", "input": {"file_path": "secret/key"}}
+
+    assert (await runner.finish([block]))[0].span.state == decision
+
+
+@pytest.mark.parametrize(("kind", "decision"), [("shell", "denied"), ("other", "succeeded")])
+async def test_a_command_rule_reads_the_command_line_of_a_tool_that_declares_to_be_a_shell(
+    tmp_path: Path, kind: Literal["shell", "other"], decision: str
+) -> None:
+    @tool(kind=kind, subject=ToolSubject("command", "command"))
+    def execute(command: str) -> str:
+        return command
+
+    runner = Runner([execute], cwd=tmp_path, policies=[Rules(deny=["execute(rm:*)"])])
+    block = {"type": "tool_use", "id": "toolu_0", "name": "execute", "input": {"command": "cd . && rm -r x"}}
+
+    assert (await runner.finish([block]))[0].span.state == decision

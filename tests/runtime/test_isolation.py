@@ -11,7 +11,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.calls import EventLog, call
 from tests.runtime.waiting_tools import Held, gone
 from toolspan import Session
@@ -87,7 +86,6 @@ async def quick() -> str:
 WAYS = ("swallow", "swallow_all", "shield", "sleep")
 
 
-@requirement("cancel.stubborn")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("who", ["one", "all"])
 async def test_tool_that_ignores_cancellation_is_abandoned_and_its_call_interrupted(way: str, who: str) -> None:
@@ -116,7 +114,6 @@ async def test_tool_that_ignores_cancellation_is_abandoned_and_its_call_interrup
     assert late.reason.startswith("it ended after it was abandoned")
 
 
-@requirement("cancel.stubborn")
 @pytest.mark.parametrize("way", WAYS)
 async def test_tool_that_ignores_its_timeout_has_timed_out(way: str) -> None:
     stubborn = IgnoresCancellation()
@@ -128,7 +125,6 @@ async def test_tool_that_ignores_its_timeout_has_timed_out(way: str) -> None:
     assert any("did not stop" in item.rule for item in finished.span.evidence)
 
 
-@requirement("cancel.stubborn")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it catches all
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("host", ["scope", "task"])
@@ -146,7 +142,6 @@ async def test_cancelled_host_ends_though_a_tool_ignores_cancellation(way: str, 
     assert output.states == {"a": "interrupted", "b": "succeeded"}
 
 
-@requirement("cancel.stubborn")
 @pytest.mark.parametrize("order", ["ab", "ba"])
 async def test_cancelled_host_cancels_other_calls_while_a_tool_ignores_cancellation(order: str) -> None:
     stubborn, output = IgnoresCancellation(), EventLog()
@@ -170,7 +165,6 @@ async def test_cancelled_host_cancels_other_calls_while_a_tool_ignores_cancellat
     assert output.states == {"a": "interrupted", "b": "interrupted"}
 
 
-@requirement("cancel.stubborn")
 async def test_tool_that_ignores_cancellation_is_cancelled_a_few_times_only() -> None:
     stubborn = IgnoresCancellation()
     ended: list[str] = []
@@ -196,7 +190,6 @@ async def test_tool_that_ignores_cancellation_is_cancelled_a_few_times_only() ->
     assert ended == ["closed"]
 
 
-@requirement("cancel.stubborn")
 async def test_abandoned_task_is_closed_with_the_runner() -> None:
     stubborn, output = IgnoresCancellation(), EventLog()
     around = asyncio.all_tasks()
@@ -210,7 +203,6 @@ async def test_abandoned_task_is_closed_with_the_runner() -> None:
     assert output.of(Faulted)[-1].reason == "it never stopped, and was closed when the runner exited"
 
 
-@requirement("cancel.stubborn")
 async def test_tool_that_stops_within_the_grace_keeps_its_result() -> None:
     stubborn = IgnoresCancellation()
     async with Runner([stubborn.tool("shield")]) as runner, runner.batch() as batch:
@@ -223,7 +215,6 @@ async def test_tool_that_stops_within_the_grace_keeps_its_result() -> None:
     assert (finished.span.state, finished.content) == ("succeeded", "late")
 
 
-@requirement("cancel.stubborn")
 async def test_cancelled_host_ends_after_the_cleanup_of_its_tool() -> None:
     stubborn, output = IgnoresCancellation(), EventLog()
     ran: list[str] = []
@@ -249,7 +240,6 @@ async def test_cancelled_host_ends_after_the_cleanup_of_its_tool() -> None:
     assert ran == []
 
 
-@requirement("cancel.host")
 @pytest.mark.parametrize("where", ["tool", "hook"])
 async def test_cancelled_host_gets_one_cancellation(where: str) -> None:
     inside = anyio.Event()
@@ -284,7 +274,6 @@ async def test_cancelled_host_gets_one_cancellation(where: str) -> None:
     assert cleaned == [True]
 
 
-@requirement("cancel.block")
 async def test_blocking_tool_is_not_cancelled_with_its_host() -> None:
     inside, gate, output = anyio.Event(), anyio.Event(), EventLog()
 
@@ -308,7 +297,6 @@ async def test_blocking_tool_is_not_cancelled_with_its_host() -> None:
     assert output.states == {"a": "succeeded"}
 
 
-@requirement("cancel.stubborn")
 async def test_tool_is_abandoned_at_once_without_a_grace() -> None:
     stubborn = IgnoresCancellation()
 
@@ -340,7 +328,6 @@ def hooked(stubborn: IgnoresCancellation, point: str) -> Hooks:
     return hooks
 
 
-@requirement("cancel.stubborn-beside")
 @pytest.mark.parametrize("what", ["before", "after", "permission", "policy", "fallback", "approver", "check"])
 async def test_call_ends_though_hook_policy_or_approver_ignores_cancellation(what: str) -> None:
     stubborn, output = IgnoresCancellation(), EventLog()
@@ -384,7 +371,6 @@ async def test_call_ends_though_hook_policy_or_approver_ignores_cancellation(wha
     assert len(output.of(Finished)) == 1
 
 
-@requirement("cancel.stubborn-beside")
 async def test_recovery_that_ignores_cancellation_is_abandoned_and_runs_nothing_more() -> None:
     stubborn, output = IgnoresCancellation(), EventLog()
     refused: list[BaseException] = []
@@ -415,7 +401,6 @@ async def test_recovery_that_ignores_cancellation_is_abandoned_and_runs_nothing_
     assert [str(item.call_id) for item in output.of(Finished)] == ["a"]
 
 
-@requirement("cancel.stubborn-beside")
 @pytest.mark.parametrize("what", ["batch hook", "sink"])
 async def test_runner_can_be_left_though_a_hook_or_sink_ignores_cancellation(what: str) -> None:
     stubborn = IgnoresCancellation()
@@ -433,7 +418,6 @@ async def test_runner_can_be_left_though_a_hook_or_sink_ignores_cancellation(wha
     assert stubborn.cancellations > 0
 
 
-@requirement("cancel.stubborn-beside")
 @pytest.mark.parametrize("point", ["SessionStart", "UserPromptSubmit", "Stop"])
 async def test_session_can_be_left_though_a_session_hook_ignores_cancellation(
     point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -465,7 +449,6 @@ async def test_session_can_be_left_though_a_session_hook_ignores_cancellation(
     assert stubborn.cancellations > 0
 
 
-@requirement("cancel.stubborn")
 def test_program_ends_though_a_tool_never_does() -> None:
     async def main() -> str:
         stubborn = IgnoresCancellation()
@@ -476,7 +459,6 @@ def test_program_ends_though_a_tool_never_does() -> None:
     assert asyncio.run(main()) == "timed_out"
 
 
-@requirement("run.room")
 async def test_tool_has_one_task_and_its_own_timeouts() -> None:
     observed: list[object] = []
 
@@ -502,7 +484,6 @@ async def test_tool_has_one_task_and_its_own_timeouts() -> None:
     assert (observed, result.text) == ([True, "timed out"], "looked")
 
 
-@requirement("run.room")
 async def test_tool_that_cancels_its_task_ends_only_its_call() -> None:
     @tool(concurrent=True)
     async def end_me(wait: bool) -> str:
@@ -519,7 +500,6 @@ async def test_tool_that_cancels_its_task_ends_only_its_call() -> None:
     assert [item.span.state for item in finished] == ["succeeded", "failed", "succeeded"]
 
 
-@requirement("cancel.stubborn")
 async def test_timed_out_tool_has_its_grace_to_clean_up() -> None:
     cleaned: list[str] = []
 
@@ -540,7 +520,6 @@ async def test_timed_out_tool_has_its_grace_to_clean_up() -> None:
     assert [item.rule for item in finished.span.evidence] == ["the tool exceeded its timeout"]
 
 
-@requirement("run.room")
 async def test_cancel_scope_left_open_by_a_tool_does_not_end_the_next_one() -> None:
     @tool
     async def careless() -> str:
@@ -567,7 +546,6 @@ def cancel_own_task() -> None:
     task.cancel()
 
 
-@requirement("run.room")
 async def test_tool_that_cancels_its_task_and_returns_does_not_affect_the_next_one() -> None:
     @tool
     async def end_me() -> str:
@@ -585,7 +563,6 @@ async def test_tool_that_cancels_its_task_and_returns_does_not_affect_the_next_o
     assert [result.text for result in results] == ["still there", "done"]
 
 
-@requirement("run.room")
 async def test_tool_that_survives_its_own_cancellation_keeps_its_result() -> None:
     @tool
     async def end_me() -> str:
@@ -599,7 +576,6 @@ async def test_tool_that_survives_its_own_cancellation_keeps_its_result() -> Non
     assert [result.is_error for result in results] == [None, None, None]
 
 
-@requirement("run.room")
 async def test_task_awaited_by_a_cancelled_tool_is_cancelled() -> None:
     children: list[asyncio.Task[None]] = []
 
@@ -617,7 +593,6 @@ async def test_task_awaited_by_a_cancelled_tool_is_cancelled() -> None:
     assert (finished.span.state, children[0].cancelled()) == ("failed", True)
 
 
-@requirement("run.room")
 async def test_exceptions_leave_no_garbage_behind() -> None:
     class OwnError(ValueError):
         """Of no other test."""

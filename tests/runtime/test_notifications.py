@@ -15,7 +15,7 @@ from toolspan.runtime.profiles import profile
 from toolspan.types.ids import CallId
 
 pytestmark = pytest.mark.anyio
-NOW = profile("2.1.325")
+NOW = profile("2.1.327")
 
 
 def agent(name: str = "a1") -> AgentTask:
@@ -26,7 +26,7 @@ def line(text: str, tag: str) -> str:
     return text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
 
 
-@requirement("tasks.news")
+@requirement("tasks.notifications")
 @pytest.mark.parametrize(
     ("script", "status", "summary"),
     [
@@ -51,7 +51,7 @@ async def test_finished_command_is_announced_with_its_exit_code(
     assert line(text, "output-file") == str(task.path)
 
 
-@requirement("tasks.news")
+@requirement("tasks.notifications")
 async def test_stopped_command_is_announced_only_on_request(tmp_path: Path) -> None:
     async with ProcessSupervisor() as custody:
         tasks = BackgroundTasks()
@@ -80,16 +80,16 @@ async def test_agent_is_announced_with_its_report_or_its_failure() -> None:
     assert [item.status for item in (completed, failed, killed)] == ["completed", "failed", "killed"]
     assert [item.exit_code for item in (completed, failed)] == [None, None]
     output = format_notification(completed, NOW)
-    assert line(output, "summary") == f'Agent "Count" {NOW.agents.completion_word}'
+    assert line(output, "summary") == 'Agent "Count" finished'
     assert line(output, "result") == "Three."
     assert "<tool_uses>2</tool_uses><duration_ms>1500</duration_ms>" in line(output, "usage")
-    assert ("<note>" in output) == NOW.agents.has_note
+    assert ("<note>" in output) == NOW.agents.framed
     assert line(format_notification(failed, NOW), "summary") == 'Agent "Count" failed: no server'
     assert "<result>" not in format_notification(failed, NOW)
 
 
 @requirement("subagents.background")
-@pytest.mark.parametrize("version", ["2.0.65", "2.1.80", "2.1.197", "2.1.325"])
+@pytest.mark.parametrize("version", ["2.0.65", "2.1.327"])
 async def test_token_count_has_the_name_of_the_version(version: str) -> None:
     values = profile(version).agents
     completed = agent()
@@ -98,9 +98,8 @@ async def test_token_count_has_the_name_of_the_version(version: str) -> None:
 
     output = format_notification(completed, profile(version))
 
-    assert f"<{values.token_word or 'total_tokens'}>700<" in output
-    assert ("<note>" in output) == values.has_note
-    assert output.endswith(values.notice_tail.format(path=completed.path))
+    assert f"<{'subagent_tokens' if values.framed else 'total_tokens'}>700<" in output
+    assert ("<note>" in output) == values.framed
 
 
 @requirement("subagents.background")
@@ -134,7 +133,7 @@ async def test_finished_agent_is_not_stopped() -> None:
     assert (task.status, task.stopped) == ("completed", False)
 
 
-@requirement("tasks.news")
+@requirement("tasks.notifications")
 async def test_wait_ends_with_the_first_task_and_at_once_without_any() -> None:
     tasks, slow, quick = BackgroundTasks(), agent("a1"), agent("a2")
     await tasks.wait_any()

@@ -10,7 +10,6 @@ from typing import cast
 import anyio
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.calls import EventLog, call
 from tests.runtime.waiting_tools import Held
 from toolspan.errors import ToolError
@@ -58,7 +57,6 @@ def listening(fired: list[str], **answers: object) -> Hooks:
     return hooks
 
 
-@requirement("run.no-hooks-when-invalid")
 async def test_hooks_do_not_run_for_calls_that_cannot_run() -> None:
     fired: list[str] = []
     careful = tool(name="careful", validate_input=lambda fields, ctx: "not today")(double.function)
@@ -71,7 +69,6 @@ async def test_hooks_do_not_run_for_calls_that_cannot_run() -> None:
     assert finished[2].content == "<tool_use_error>not today</tool_use_error>"
 
 
-@requirement("run.order-of-events")
 async def test_events_of_a_call_come_in_order() -> None:
     log = EventLog()
     runner = Runner([double], hooks=listening([]), policies=[lambda question: Allow()], direct=[log])
@@ -82,7 +79,6 @@ async def test_events_of_a_call_come_in_order() -> None:
     assert kinds == [Requested, HookRan, Decided, Started, HookRan, Finished]
 
 
-@requirement("run.updated-input")
 async def test_input_of_a_hook_is_validated_again() -> None:
     good, bad = PreToolDecision(input={"n": 5}), Allow(input={"n": "five"})
 
@@ -98,7 +94,6 @@ async def test_input_of_a_hook_is_validated_again() -> None:
     )
 
 
-@requirement("run.updated-input")
 async def test_last_of_several_hook_inputs_is_used_and_checked_by_rules() -> None:
     observed: list[object] = []
     hooks = Hooks()
@@ -129,7 +124,6 @@ PRECEDENCE: Sequence[tuple[Decision | None, Decision | None, Decision | None, st
 ]
 
 
-@requirement("permission.precedence")
 @pytest.mark.parametrize(("rule", "hook", "mode", "state"), PRECEDENCE)
 async def test_strictest_decision_applies(
     rule: Decision | None, hook: Decision | None, mode: Decision | None, state: str
@@ -152,7 +146,6 @@ async def test_strictest_decision_applies(
     assert finished[0].span.state == state
 
 
-@requirement("permission.rule-input")
 async def test_approval_of_a_hook_keeps_the_input_of_a_policy() -> None:
     runner = Runner([double], hooks=listening([], before=Allow()), policies=[lambda question: Allow(input={"n": 50})])
 
@@ -171,7 +164,6 @@ async def cancelled_inside(question: PermissionRequest) -> Decision | None:
     raise asyncio.CancelledError
 
 
-@requirement("permission.fails-closed")
 @pytest.mark.parametrize("policy", [crashing, answering_garbage, cancelled_inside])
 async def test_failing_policy_denies(policy: Policy) -> None:
     log = EventLog()
@@ -182,7 +174,6 @@ async def test_failing_policy_denies(policy: Policy) -> None:
     assert log.of(Started) == []
 
 
-@requirement("run.deny-and-stop")
 async def test_denial_without_a_message_ends_running_and_queued_calls() -> None:
     log = EventLog()
     endless = Held("endless", concurrent=True)
@@ -204,7 +195,6 @@ async def test_denial_without_a_message_ends_running_and_queued_calls() -> None:
     assert [str(item.call_id) for item in log.of(Started)] == ["a"]
 
 
-@requirement("run.deny-with-words")
 async def test_denial_with_a_message_ends_only_that_call() -> None:
     def policy(question: PermissionRequest) -> Decision | None:
         return Deny("use 2", "user_reject") if question.input["n"] == 1 else None
@@ -215,7 +205,6 @@ async def test_denial_with_a_message_ends_only_that_call() -> None:
     assert "the user said:\nuse 2" in str(finished[0].content)
 
 
-@requirement("run.hook-stop")
 @pytest.mark.parametrize("answers", [{"before": PreToolDecision(stop="no")}, {"after": HookEffects(stop="no")}])
 async def test_stopping_hook_lets_the_call_finish_and_ends_queued_calls(answers: dict[str, object]) -> None:
     async with Runner([double], hooks=listening([], **answers)) as runner, runner.batch() as batch:
@@ -229,7 +218,6 @@ async def test_stopping_hook_lets_the_call_finish_and_ends_queued_calls(answers:
     assert (batch.stop, late[2].span.state) == ("no", "cancelled")
 
 
-@requirement("run.hook-trouble")
 @pytest.mark.parametrize(
     "after",
     [
@@ -245,7 +233,6 @@ async def test_error_in_a_post_hook_does_not_change_the_result(after: object) ->
     assert (finished[0].content, finished[0].span.state) == ("2", "succeeded")
 
 
-@requirement("run.hook-output")
 async def test_hook_can_replace_the_output_and_add_a_message() -> None:
     after = HookEffects(output=ReplacedOutput("three", {"n": 3}), contexts=("mind",), feedback=("hm",))
 
@@ -273,7 +260,6 @@ class Unspeakable(Exception):  # noqa: N818 - its name is its message
         raise self
 
 
-@requirement("run.tool-raises")
 @pytest.mark.parametrize(
     ("error", "text"),
     [
@@ -302,7 +288,6 @@ async def test_exception_of_a_tool_is_the_result_of_its_call_only(error: BaseExc
     assert fired == ["before a", f"failed a: {text}", "before b", "after b"]
 
 
-@requirement("run.tool-timeout")
 async def test_timeout_of_a_tool_ends_it() -> None:
     slow = replace(failing(ValueError()), name="slow", timeout=0.01, run=_forever)
 
@@ -317,7 +302,6 @@ async def _forever(value: object, ctx: ToolContext) -> Output | ToolFailure:
     return Output()
 
 
-@requirement("run.tool-failure")
 async def test_reported_failure_keeps_its_kind_and_code() -> None:
     @tool
     async def fails() -> ToolFailure:
@@ -331,7 +315,6 @@ async def test_reported_failure_keeps_its_kind_and_code() -> None:
     assert (finished.content, finished.structured) == ("gone", "Error: gone")
 
 
-@requirement("run.alias")
 async def test_rules_and_hooks_match_the_canonical_tool_name() -> None:
     fired: list[str] = []
     hooks = Hooks()

@@ -15,7 +15,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.requirement import requirement
 from toolspan.runtime.queue import Queue, QueueItem
 from toolspan.types.ids import CallId
 
@@ -142,7 +141,6 @@ class QueueMachine(RuleBasedStateMachine):
                 assert item is other or self.model.may_overlap(item, other)
 
 
-@requirement("run.queue-order")
 def test_queue_agrees_with_a_simple_model() -> None:
     run_state_machine_as_test(QueueMachine)
 
@@ -162,7 +160,6 @@ def unsafe(name: str, *paths: str) -> QueueItem:
     return QueueItem(CallId(name), overlaps=False, paths=frozenset(paths) if paths else None)
 
 
-@requirement("run.queue-barrier")
 def test_exclusive_call_is_a_barrier() -> None:
     queue = queue_of(safe("a"), safe("b"), unsafe("c"), safe("d"))
 
@@ -175,7 +172,6 @@ def test_exclusive_call_is_a_barrier() -> None:
     assert queue.start() == ["d"]
 
 
-@requirement("run.queue-order")
 def test_blocked_call_is_not_overtaken() -> None:
     queue = queue_of(unsafe("a"), unsafe("b"), safe("c"))
 
@@ -185,7 +181,6 @@ def test_blocked_call_is_not_overtaken() -> None:
     assert queue.waiting == ("c",)
 
 
-@requirement("run.queue-cap")
 def test_concurrency_is_limited() -> None:
     queue = queue_of(safe("a"), safe("b"), safe("c"), cap=2)
 
@@ -194,12 +189,10 @@ def test_concurrency_is_limited() -> None:
     assert queue.start() == ["c"]
 
 
-@requirement("run.queue-cap")
 def test_limit_of_zero_still_runs_one_call() -> None:
     assert queue_of(unsafe("a"), safe("b"), cap=0).start() == ["a"]
 
 
-@requirement("run.queue-paths")
 def test_writes_to_different_files_overlap_on_request() -> None:
     items = (unsafe("a", "x"), unsafe("b", "y"), unsafe("c", "x"))
 
@@ -208,7 +201,6 @@ def test_writes_to_different_files_overlap_on_request() -> None:
     assert queue_of(*writes).start() == ["a"]
 
 
-@requirement("run.queue-hand-out")
 def test_running_barrier_holds_back_later_results() -> None:
     queue = queue_of(safe("a"), unsafe("b"), safe("c"))
     queue.start()
@@ -222,7 +214,6 @@ def test_running_barrier_holds_back_later_results() -> None:
     assert queue.take_completed() == []
 
 
-@requirement("run.queue-hand-out")
 def test_running_concurrent_call_holds_back_nothing() -> None:
     queue = queue_of(safe("a"), safe("b"))
     queue.start()
@@ -231,7 +222,6 @@ def test_running_concurrent_call_holds_back_nothing() -> None:
     assert queue.take_completed() == ["b"]
 
 
-@requirement("run.queue-order")
 def test_item_is_queued_once() -> None:
     queue = queue_of(safe("a"))
     used = safe("b")

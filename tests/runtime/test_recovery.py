@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 import toolspan
-from tests.requirement import requirement
 from tests.runtime.edit_tools import editor
 from toolspan import Deny, Hooks, Permissions, Session, ToolContext, ToolError, tool
 from toolspan.runtime.batch import Recovery
@@ -22,7 +21,7 @@ from toolspan.types.span import Call
 
 pytestmark = pytest.mark.anyio
 
-READ_FIRST = "2.1.197"
+READ_FIRST = "2.0.65"
 """A client that requires a read before an edit."""
 
 
@@ -77,7 +76,6 @@ def states(session: Session) -> list[tuple[str, str, str]]:
     return [(span.id, span.tool, span.state) for span in session.spans]
 
 
-@requirement("recover.read-first")
 async def test_unread_file_is_read_before_an_edit(tmp_path: Path) -> None:
     edit = edit_of_new_file(tmp_path)
     session, output = await run(tmp_path, "Edit", edit, ReadFirst())
@@ -86,7 +84,6 @@ async def test_unread_file_is_read_before_an_edit(tmp_path: Path) -> None:
     assert output.steps == {"a": None, "a_r1": "a"}
 
 
-@requirement("recover.read-and-retry")
 async def test_edit_that_required_a_read_is_retried_after_it(tmp_path: Path) -> None:
     edit = edit_of_new_file(tmp_path)
     session, output = await run(tmp_path, "Edit", edit, ReadAndRetry())
@@ -96,7 +93,6 @@ async def test_edit_that_required_a_read_is_retried_after_it(tmp_path: Path) -> 
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "two\n"
 
 
-@requirement("recover.visible")
 async def test_every_step_is_in_the_conversation_and_the_transcript(tmp_path: Path) -> None:
     edit = edit_of_new_file(tmp_path)
     session, _ = await run(tmp_path, "Edit", edit, ReadAndRetry())
@@ -114,7 +110,6 @@ async def test_every_step_is_in_the_conversation_and_the_transcript(tmp_path: Pa
     ]
 
 
-@requirement("recover.no-evasion")
 async def test_step_denied_by_a_hook_ends_the_recovery(tmp_path: Path) -> None:
     hooks = Hooks()
 
@@ -130,7 +125,6 @@ async def test_step_denied_by_a_hook_ends_the_recovery(tmp_path: Path) -> None:
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "one\n"
 
 
-@requirement("recover.no-evasion")
 async def test_denied_call_is_never_recovered(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
     hooks = Hooks()
@@ -168,7 +162,6 @@ def with_tools(*own: Tool) -> list[Tool]:
     return [*own, *(t for t in toolspan.coding_tools(profile(READ_FIRST)) if t.name not in names)]
 
 
-@requirement("recover.degrade")
 async def test_silent_multiedit_becomes_edits_that_are_all_applied(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one three\n", encoding="utf-8")
     fields = {"file_path": str(tmp_path / "a.txt"), "edits": EDITS}
@@ -180,7 +173,6 @@ async def test_silent_multiedit_becomes_edits_that_are_all_applied(tmp_path: Pat
     assert output.recovered == [("a", "degrade", True)]
 
 
-@requirement("recover.degrade")
 async def test_file_is_written_with_all_edits_if_edits_are_silent_too(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one three\n", encoding="utf-8")
     fields = {"file_path": str(tmp_path / "a.txt"), "edits": EDITS}
@@ -192,7 +184,6 @@ async def test_file_is_written_with_all_edits_if_edits_are_silent_too(tmp_path: 
     assert output.recovered == [("a", "degrade", True)]
 
 
-@requirement("recover.degrade")
 async def test_edit_that_may_have_happened_is_not_repeated_another_way(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one three\n", encoding="utf-8")
 
@@ -226,7 +217,6 @@ async def no_pause(seconds: float) -> None:
     """Return at once."""
 
 
-@requirement("recover.retry")
 @pytest.mark.parametrize(("failures", "attempts"), [(0, 1), (2, 3), (9, 4)])
 async def test_transient_failure_is_retried_a_few_times(tmp_path: Path, failures: int, attempts: int) -> None:
     ask, tries = flaky(failures, idempotent=True)
@@ -242,7 +232,6 @@ async def test_transient_failure_is_retried_a_few_times(tmp_path: Path, failures
     assert pauses == [1.0, 2.0, 4.0][: attempts - 1]
 
 
-@requirement("recover.retry")
 async def test_call_with_side_effects_is_not_retried(tmp_path: Path) -> None:
     ask, tries = flaky(1, idempotent=False)
     await run(tmp_path, "ask", {"question": "?"}, Retry(sleep=no_pause), tools=[ask])
@@ -250,7 +239,6 @@ async def test_call_with_side_effects_is_not_retried(tmp_path: Path) -> None:
     assert len(tries) == 1
 
 
-@requirement("recover.fault")
 async def test_crashing_recovery_does_not_lose_the_result_of_its_call(tmp_path: Path) -> None:
     class Broken:
         async def before_call(self, call: Call, desk: object, run: object) -> None:
@@ -265,7 +253,6 @@ async def test_crashing_recovery_does_not_lose_the_result_of_its_call(tmp_path: 
     assert [span.state for span in session.spans] == ["failed"]
 
 
-@requirement("recover.degrade")
 @pytest.mark.parametrize("text", [b"nothing of it\n", b"one \xff three\n"])
 async def test_edits_that_do_not_fit_leave_the_file_unchanged_and_are_reported(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(text)
@@ -278,7 +265,6 @@ async def test_edits_that_do_not_fit_leave_the_file_unchanged_and_are_reported(t
     assert (tmp_path / "a.txt").read_bytes() == text
 
 
-@requirement("recover.read-and-retry")
 async def test_write_over_an_unread_file_is_retried_after_a_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
     write = {"file_path": str(tmp_path / "a.txt"), "content": "two\n"}
@@ -289,7 +275,6 @@ async def test_write_over_an_unread_file_is_retried_after_a_read(tmp_path: Path)
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "two\n"
 
 
-@requirement("recover.read-and-retry")
 async def test_edit_that_does_not_fit_the_read_text_is_not_retried(tmp_path: Path) -> None:
     edit = edit_of_new_file(tmp_path, "nine")
     session, output = await run(tmp_path, "Edit", edit, ReadAndRetry())
@@ -298,7 +283,6 @@ async def test_edit_that_does_not_fit_the_read_text_is_not_retried(tmp_path: Pat
     assert output.recovered == [("a", "read and retry", False)]
 
 
-@requirement("recover.degrade")
 def test_edits_apply_in_order_or_not_at_all() -> None:
     assert apply_edits("a b", [{"old_string": "a", "new_string": "b"}]) == "b b"
     assert apply_edits("a a", [{"old_string": "a", "new_string": "b"}]) is None

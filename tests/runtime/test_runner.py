@@ -8,7 +8,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.calls import EventLog, call
 from toolspan.errors import BadCall
 from toolspan.runtime.batch import RunStep
@@ -33,7 +32,6 @@ async def fails() -> str:
     raise ValueError("no")
 
 
-@requirement("runner.messages")
 async def test_runner_accepts_a_message_a_block_or_blocks() -> None:
     blocks = [call("a", "quick"), call("b", "quick")]
     message = {"role": "assistant", "content": [{"type": "text", "text": "Well"}, *blocks]}
@@ -46,7 +44,6 @@ async def test_runner_accepts_a_message_a_block_or_blocks() -> None:
         await Runner([quick]).run({"role": "assistant", "content": 7})
 
 
-@requirement("runner.alone")
 async def test_runner_can_be_used_repeatedly_without_being_entered() -> None:
     runner = Runner([quick])
     around = asyncio.all_tasks()
@@ -57,7 +54,6 @@ async def test_runner_can_be_used_repeatedly_without_being_entered() -> None:
         assert asyncio.all_tasks() == around
 
 
-@requirement("runner.alone")
 async def test_concurrent_runs_of_a_runner_that_is_not_entered_do_not_end_each_other() -> None:
     first_done, second_inside = anyio.Event(), anyio.Event()
 
@@ -92,7 +88,6 @@ async def test_concurrent_runs_of_a_runner_that_is_not_entered_do_not_end_each_o
     assert texts == {"first": "first", "second": "second"}
 
 
-@requirement("runner.nested")
 async def test_tool_can_run_calls() -> None:
     @tool
     async def outer() -> str:
@@ -105,7 +100,6 @@ async def test_tool_can_run_calls() -> None:
     assert result.text == "inside: quick"
 
 
-@requirement("runner.left")
 async def test_leaving_a_runner_finalizes_running_calls() -> None:
     log = EventLog()
 
@@ -124,7 +118,6 @@ async def test_leaving_a_runner_finalizes_running_calls() -> None:
     assert set(log.states) == {"a", "b"}
 
 
-@requirement("runner.progress")
 async def test_progress_is_limited_to_ten_per_second_and_the_last_is_sent() -> None:
     log = EventLog()
     now = [1000.0]
@@ -160,7 +153,6 @@ class Recovering:
         await run("missing", {})
 
 
-@requirement("runner.recovery-steps")
 async def test_recovery_steps_are_calls_with_one_result_each() -> None:
     log = EventLog()
     ids = ["a", "a_r1", "a_rest", "b"]
@@ -176,7 +168,6 @@ async def test_recovery_steps_are_calls_with_one_result_each() -> None:
     assert sorted(requested) == sorted(str(item.call_id) for item in log.of(Finished)) == sorted(got)
 
 
-@requirement("runner.recovery-steps")
 async def test_failing_recovery_does_not_lose_the_result_of_its_call() -> None:
     log = EventLog()
     runner = Runner([quick], recoveries=[Recovering(crashes=True)], direct=[log])
@@ -207,7 +198,6 @@ class Endless:
             await (run("endless", {}) if self.in_step else anyio.sleep_forever())
 
 
-@requirement("runner.recovery-cancel")
 @pytest.mark.parametrize("in_step", [False, True])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("way", ["one", "all", "host"])

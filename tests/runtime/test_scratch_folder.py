@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
 from toolspan import Runner, tool
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +47,6 @@ def made(home: Path, letter: str, days: float, *, inside: float | None = None) -
     return folder.parent
 
 
-@requirement("run.scratch")
 async def test_large_result_can_be_read_after_the_session_by_its_owner_only(home: Path) -> None:
     file = await spilled()
 
@@ -57,7 +55,6 @@ async def test_large_result_can_be_read_after_the_session_by_its_owner_only(home
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
-@requirement("run.scratch")
 async def test_folder_accessible_to_other_users_is_made_private(home: Path) -> None:
     home.mkdir()
     home.chmod(0o755)
@@ -66,7 +63,6 @@ async def test_folder_accessible_to_other_users_is_made_private(home: Path) -> N
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
-@requirement("run.scratch")
 @pytest.mark.parametrize("kind", ["link", "file"])
 async def test_folder_owned_by_another_user_is_not_used(home: Path, kind: str) -> None:
     elsewhere = home.parent / "elsewhere"
@@ -81,7 +77,6 @@ async def test_folder_owned_by_another_user_is_not_used(home: Path, kind: str) -
     assert list(elsewhere.iterdir()) == []
 
 
-@requirement("run.scratch")
 async def test_only_files_unused_for_a_week_are_removed(home: Path) -> None:
     elsewhere = home.parent / "elsewhere"
     old = made(home, "a", 8)
@@ -99,7 +94,6 @@ async def test_only_files_unused_for_a_week_are_removed(home: Path) -> None:
     assert all(path.exists() for path in (young, in_use, link, other, target / "tool-results"))
 
 
-@requirement("run.scratch")
 async def test_cleanup_runs_once_an_hour(home: Path) -> None:
     Runner([much])
     old = made(home, "a", 8)

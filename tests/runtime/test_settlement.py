@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.requirement import requirement
 from tests.runtime.schedules import faults, play
 from tests.strategies_run import Schedule, make_schedule, schedules
 
@@ -24,20 +23,17 @@ def loop() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-@requirement("run.settlement")
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(schedule=schedules)
 def test_schedule_finalizes_every_call(loop: asyncio.Runner, schedule: Schedule) -> None:
     assert faults(loop.run(play(schedule))) == []
 
 
-@requirement("run.settlement")
 def test_sample_of_schedules_finalizes_every_call(loop: asyncio.Runner) -> None:
     assert _unsettled(loop, range(FAIR_SHARE)) == []
 
 
 @pytest.mark.slow
-@requirement("run.settlement")
 def test_hundred_thousand_schedules_finalize_every_call(loop: asyncio.Runner) -> None:
     assert _unsettled(loop, range(FAIR_SHARE, FAIR_SHARE + SCHEDULES)) == []
 

@@ -9,7 +9,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.calls import EventLog, call, pending_call
 from toolspan.runtime import sinks
 from toolspan.runtime.batch import HEARTBEAT_SECONDS, PROGRESS_INTERVAL, report_due_events, report_progress
@@ -39,7 +38,6 @@ def news(n: int) -> Progressed:
     return Progressed(call_id=CallId(str(n)), kind="other", data={}, at=0.0)
 
 
-@requirement("sinks.order")
 async def test_every_sink_gets_every_event_in_order() -> None:
     output, in_thread, in_task = EventLog(), EventLog(), EventLog()
 
@@ -55,7 +53,6 @@ async def test_every_sink_gets_every_event_in_order() -> None:
     assert runner.dropped == 0
 
 
-@requirement("sinks.order")
 async def test_filtered_sink_gets_only_its_kinds() -> None:
     ends, all_of_it = EventLog(), EventLog()
 
@@ -70,7 +67,6 @@ async def test_filtered_sink_gets_only_its_kinds() -> None:
     ]  # fmt: skip
 
 
-@requirement("sinks.crash")
 async def test_raising_sinks_are_reported_a_few_times_and_affect_nothing() -> None:
     log = EventLog()
 
@@ -96,7 +92,6 @@ async def test_raising_sinks_are_reported_a_few_times_and_affect_nothing() -> No
     assert faulted.count("crashes_directly") == len(log.events) - len(faulted)
 
 
-@requirement("sinks.blocked")
 async def test_blocked_sinks_delay_no_call_and_the_end_only_for_the_grace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -119,7 +114,6 @@ async def test_blocked_sinks_delay_no_call_and_the_end_only_for_the_grace(
     assert output.states == {"a": "succeeded"}
 
 
-@requirement("sinks.grace")
 async def test_all_blocked_sinks_share_one_grace() -> None:
     go_on = threading.Event()
     closing = Emitter([lambda event: go_on.wait()] * 300, clock=lambda: 0.0)
@@ -134,7 +128,6 @@ async def test_all_blocked_sinks_share_one_grace() -> None:
     assert not patience.cancelled_caught
 
 
-@requirement("sinks.full")
 @pytest.mark.parametrize("way", ["thread", "task"])
 async def test_full_sink_queue_drops_progress_first_then_the_oldest_and_counts(
     way: str, monkeypatch: pytest.MonkeyPatch
@@ -170,7 +163,6 @@ async def test_full_sink_queue_drops_progress_first_then_the_oldest_and_counts(
     assert got == [*(["0"] if way == "thread" else []), "2", "3", "5"]
 
 
-@requirement("sinks.thread-faults")
 async def test_sink_errors_in_threads_are_reported_in_the_event_loop_thread() -> None:
     where: set[int] = set()
 
@@ -188,7 +180,6 @@ async def test_sink_errors_in_threads_are_reported_in_the_event_loop_thread() ->
     assert where == {threading.get_ident()}
 
 
-@requirement("sinks.objects")
 async def test_object_with_an_async_call_is_a_sink() -> None:
     class Keeps:
         def __init__(self) -> None:
@@ -228,7 +219,6 @@ class Watch:
         ]
 
 
-@requirement("run.signs-of-life")
 def test_slow_call_is_reported_once() -> None:
     watch = Watch("Read")
 
@@ -240,7 +230,6 @@ def test_slow_call_is_reported_once() -> None:
     assert (slow.tool, slow.expected_s, slow.at) == ("Read", 2.0, 1002.1)
 
 
-@requirement("run.signs-of-life")
 @pytest.mark.parametrize("started", [True, False])
 def test_long_call_sends_heartbeats(started: bool) -> None:
     watch = Watch("Bash", started=started)
@@ -253,7 +242,6 @@ def test_long_call_sends_heartbeats(started: bool) -> None:
     assert elapsed == [{"elapsed_s": HEARTBEAT_SECONDS}, {"elapsed_s": 2 * HEARTBEAT_SECONDS}]
 
 
-@requirement("run.signs-of-life")
 def test_only_the_latest_of_quick_progress_is_sent() -> None:
     watch = Watch("Bash")
     for number in range(3):

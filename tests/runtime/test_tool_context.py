@@ -8,10 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.calls import EventLog, call
 from toolspan.errors import BadTool
-from toolspan.formats.claude.results import BashResult
 from toolspan.runtime.authorization import apply_permission_updates
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.permissions.rules import Rules
@@ -21,6 +19,7 @@ from toolspan.tools import coding_tools
 from toolspan.types.events import Duplicate, Progressed
 from toolspan.types.ids import CallId
 from toolspan.types.inputs import BashInput
+from toolspan.types.results import BashResult
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +30,6 @@ async def halve(n: int) -> str:
     return str(n / 2)
 
 
-@requirement("consent.updates")
 async def test_approval_can_change_only_rules_and_mode_of_the_session() -> None:
     runner = Runner([halve])
     allow = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "Read"}, "odd"]}
@@ -53,7 +51,6 @@ async def test_approval_can_change_only_rules_and_mode_of_the_session() -> None:
     assert runner.context.values["permission_mode"] == "plan"
 
 
-@requirement("consent.updates")
 @pytest.mark.parametrize(
     ("update", "text"),
     [
@@ -61,10 +58,10 @@ async def test_approval_can_change_only_rules_and_mode_of_the_session() -> None:
             {"type": "addRules", "behavior": "allow", "destination": "userSettings"},
             "addRules: only the session is changed, not userSettings",
         ),
-        ({"type": "setMode", "mode": "bypassPermissions"}, "setMode: not done"),
-        ({"type": "addRules", "behavior": "perhaps"}, "addRules: not done"),
-        ({"type": "addDirectories"}, "addDirectories: not done"),
-        ({}, "None: not done"),
+        ({"type": "setMode", "mode": "bypassPermissions"}, "setMode: not supported"),
+        ({"type": "addRules", "behavior": "perhaps"}, "addRules: not supported"),
+        ({"type": "addDirectories"}, "addDirectories: not supported"),
+        ({}, "None: not supported"),
     ],
 )
 async def test_refused_permission_update_is_reported(update: Mapping[str, object], text: str) -> None:
@@ -74,7 +71,6 @@ async def test_refused_permission_update_is_reported(update: Mapping[str, object
     assert (runner.runner_context.policies, dict(runner.context.values)) == ((), {})
 
 
-@requirement("consent.updates")
 async def test_invalid_rule_is_reported_and_not_added() -> None:
     runner = Runner([halve])
     odd = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "Bash("}]}
@@ -85,7 +81,6 @@ async def test_invalid_rule_is_reported_and_not_added() -> None:
     assert runner.runner_context.policies == ()
 
 
-@requirement("tools.context-injected")
 async def test_tool_resolves_paths(tmp_path: Path) -> None:
     actual: list[Path] = []
 
@@ -102,7 +97,6 @@ async def test_tool_resolves_paths(tmp_path: Path) -> None:
     assert result.text == "None None main"
 
 
-@requirement("run.bodies")
 async def test_live_span_has_input_and_result_like_a_read_one() -> None:
     @tool(name="Bash")
     async def structured(command: str) -> Output:
@@ -129,7 +123,6 @@ async def test_live_span_has_input_and_result_like_a_read_one() -> None:
     assert (two.span.result.text, two.span.result.content) == ("words", "words")
 
 
-@requirement("tools.sync-in-threads")
 async def test_tool_in_a_thread_can_query_and_report() -> None:
     observed: list[object] = []
     log = EventLog()
@@ -147,7 +140,6 @@ async def test_tool_in_a_thread_can_query_and_report() -> None:
     assert [(item.kind, item.data) for item in log.of(Progressed)] == [("half", {"done": 1})]
 
 
-@requirement("tools.bad-definitions")
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -166,7 +158,6 @@ async def test_invalid_option_is_refused_at_once(options: ToolOptions, text: str
         tool(**options)(look)
 
 
-@requirement("tools.bad-definitions")
 async def test_toolset_accepts_only_tools() -> None:
     def look() -> str:
         return ""
@@ -175,7 +166,6 @@ async def test_toolset_accepts_only_tools() -> None:
         Toolset([look])  # type: ignore[list-item]
 
 
-@requirement("runner.alone")
 async def test_method_that_needs_an_open_runner_is_refused_outside() -> None:
     runner = Runner([halve])
 
@@ -192,7 +182,6 @@ async def test_method_that_needs_an_open_runner_is_refused_outside() -> None:
         await completed.wait()
 
 
-@requirement("run.duplicate")
 async def test_repeated_call_is_not_run_unless_forgotten() -> None:
     output, call_id = EventLog(), CallId("a")
     runner = Runner([halve], direct=[output])
@@ -206,7 +195,6 @@ async def test_repeated_call_is_not_run_unless_forgotten() -> None:
     assert [item.call_id for item in output.of(Duplicate)] == [call_id]
 
 
-@requirement("run.deferred-tools")
 async def test_deferred_tools_are_marked_only_if_they_can_be_found() -> None:
     tools = coding_tools()
     with_search = Runner(tools).schemas(defer=True)

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, HttpUrl
 
-from tests.requirement import requirement
 from toolspan.errors import BadTool
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import profile
@@ -44,7 +43,6 @@ def complaint(tool_under_test: Tool, **fields: object) -> list[str]:
 # Schemas for the model
 
 
-@requirement("tools.schema-from-signature")
 def test_schema_comes_from_the_signature_and_descriptions_from_the_docstring() -> None:
     @tool
     def find(pattern: str, limit: int = 10, mode: Literal["name", "text"] = "name") -> str:
@@ -79,7 +77,6 @@ def test_schema_comes_from_the_signature_and_descriptions_from_the_docstring() -
     }
 
 
-@requirement("tools.schema-from-signature")
 def test_annotations_may_describe_and_constrain() -> None:
     class Colour(Enum):
         RED = "red"
@@ -116,7 +113,6 @@ def test_annotations_may_describe_and_constrain() -> None:
             pytest.fail(str(issues))
 
 
-@requirement("tools.schema-from-signature")
 def test_options_override_the_function() -> None:
     @tool(
         name="db-query",
@@ -143,7 +139,6 @@ def test_options_override_the_function() -> None:
     assert query.paths({"sql": "a"}) == frozenset({"a"})
 
 
-@requirement("tools.direct-call")
 async def test_decorated_function_can_still_be_called() -> None:
     @tool
     def double(number: int) -> int:
@@ -206,7 +201,6 @@ async def yields() -> AsyncIterator[str]:
     yield ""
 
 
-@requirement("tools.bad-definitions")
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -229,7 +223,6 @@ def test_invalid_definition_is_refused_at_once(function: Any, message: str) -> N
         tool(function)
 
 
-@requirement("tools.bad-definitions")
 def test_sync_function_cannot_have_a_timeout() -> None:
     with pytest.raises(BadTool, match="cannot be interrupted"):
 
@@ -250,7 +243,6 @@ def test_sync_function_cannot_have_a_timeout() -> None:
             return ""
 
 
-@requirement("tools.bad-definitions")
 def test_names_must_fit_the_api() -> None:
     for name in ("", "a b", "ä", "a.b", "x" * 129):
         with pytest.raises(BadTool, match="Invalid tool name"):
@@ -293,7 +285,6 @@ def plan(
     return f"{title}{steps}{count}{mode}{tags}{link}{either}{pairs}"
 
 
-@requirement("tools.same-sentences")
 @pytest.mark.parametrize(
     ("tool_input", "lines"),
     [
@@ -347,7 +338,6 @@ def test_validation_errors_read_like_those_of_built_in_tools(tool_input: dict[st
     assert complaint(plan, **tool_input) == lines
 
 
-@requirement("tools.same-sentences")
 def test_numbers_and_booleans_may_come_as_strings() -> None:
     @tool
     def count(number: int, share: float, loud: bool) -> str:
@@ -359,7 +349,6 @@ def test_numbers_and_booleans_may_come_as_strings() -> None:
     assert result.value == {"number": 3, "share": 0.5, "loud": True}
 
 
-@requirement("tools.same-sentences")
 def test_broken_validator_ends_only_its_call() -> None:
     @tool
     def take(number: Annotated[int, AfterValidator(fragile)]) -> str:
@@ -371,7 +360,6 @@ def test_broken_validator_ends_only_its_call() -> None:
     assert result.issues[0].message == "KeyError: 1"
 
 
-@requirement("tools.same-sentences")
 @given(
     st.dictionaries(
         st.sampled_from(["title", "steps", "count", "mode", "tags", "link", "either", "x"]),
@@ -395,7 +383,6 @@ def test_any_input_is_accepted_or_explained(anything: dict[str, object]) -> None
 # Arguments of the function
 
 
-@requirement("tools.context-injected")
 async def test_context_is_injected_by_annotation_under_any_name(tmp_path: Path) -> None:
     @tool
     def where(here: ToolContext, suffix: str) -> str:
@@ -413,7 +400,6 @@ async def test_context_is_injected_by_annotation_under_any_name(tmp_path: Path) 
         assert result.text == f"{tmp_path}!"
 
 
-@requirement("tools.context-injected")
 async def test_annotations_may_be_strings_with_local_names() -> None:
     namespace: dict[str, object] = {}
     source = """
@@ -466,7 +452,6 @@ class Model(BaseModel):
 BLOCKS = [{"type": "text", "text": "hello"}]
 
 
-@requirement("tools.values-returned")
 @pytest.mark.parametrize(
     ("value", "content", "structured"),
     [
@@ -497,7 +482,6 @@ async def test_return_value_becomes_text_and_value(value: object, content: objec
     assert finished.span.state == "succeeded"
 
 
-@requirement("tools.values-returned")
 @pytest.mark.parametrize("value", [b"raw", bytearray(b"raw"), object(), {"a": object()}])
 async def test_value_without_json_form_fails_the_call(value: object) -> None:
     @tool
@@ -510,7 +494,6 @@ async def test_value_without_json_form_fails_the_call(value: object) -> None:
     assert str(finished.content).startswith("give returned ")
 
 
-@requirement("tools.values-returned")
 async def test_value_can_be_emitted_as_structured_output() -> None:
     @tool(structured_output=True)
     async def answer(number: int) -> Model:
@@ -521,7 +504,6 @@ async def test_value_can_be_emitted_as_structured_output() -> None:
     assert finished.structured_output == {"a": 7}
 
 
-@requirement("tools.values-returned")
 @pytest.mark.parametrize("structured", [True, False])
 async def test_text_is_structured_output_only_on_request(structured: bool) -> None:
     @tool(structured_output=structured)
@@ -536,7 +518,6 @@ async def test_text_is_structured_output_only_on_request(structured: bool) -> No
 # How it runs
 
 
-@requirement("tools.sync-in-threads")
 async def test_awaitable_returned_by_a_sync_function_is_awaited() -> None:
     async def inner() -> str:
         return "waited"
@@ -548,7 +529,6 @@ async def test_awaitable_returned_by_a_sync_function_is_awaited() -> None:
     assert (await finish(outer)).content == "waited"
 
 
-@requirement("tools.validate-input")
 @pytest.mark.parametrize("objection", ["Not today", Refusal("Not today")])
 async def test_tool_may_refuse_an_input_before_the_approver_is_asked(objection: str | Refusal) -> None:
     def sync_check(tool_input: Mapping[str, object], ctx: ToolContext) -> str | Refusal | None:

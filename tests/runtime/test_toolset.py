@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.requirement import requirement
 from toolspan.errors import BadTool
 from toolspan.runtime.tool import Toolset, tool
 
@@ -21,7 +20,6 @@ def remove(path: str) -> str:
     return path
 
 
-@requirement("toolset.found-by-name")
 def test_tool_is_found_by_name_and_alias() -> None:
     tools = Toolset([show, remove])
 
@@ -33,7 +31,6 @@ def test_tool_is_found_by_name_and_alias() -> None:
     assert "dog" not in tools
 
 
-@requirement("toolset.found-by-name")
 def test_name_takes_precedence_over_an_alias() -> None:
     @tool
     def cat(path: str) -> str:
@@ -43,7 +40,6 @@ def test_name_takes_precedence_over_an_alias() -> None:
     assert Toolset([cat, show]).find("cat") is cat
 
 
-@requirement("toolset.found-by-name")
 def test_same_name_in_other_case_is_the_closest() -> None:
     tools = Toolset([show, remove])
 
@@ -52,7 +48,6 @@ def test_same_name_in_other_case_is_the_closest() -> None:
     assert tools.find_other_case("shows") is None
 
 
-@requirement("toolset.names-are-unique")
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(BadTool, match="Two tools are called 'show'"):
         Toolset([show]) + Toolset([show])
@@ -65,7 +60,6 @@ def test_two_tools_of_one_name_are_refused() -> None:
         Toolset([show, other])
 
 
-@requirement("toolset.composes")
 def test_toolsets_are_joined_filtered_and_prefixed_into_new_ones() -> None:
     tools = Toolset([show]) + Toolset([remove])
     readers = tools.filtered(lambda item: item.read_only).prefixed("mcp__disk__")
@@ -81,7 +75,6 @@ def test_toolsets_are_joined_filtered_and_prefixed_into_new_ones() -> None:
     assert repr(tools) == "Toolset(show, remove)"
 
 
-@requirement("toolset.composes")
 def test_schemas_fit_a_messages_request() -> None:
     (schema,) = Toolset([show]).schemas()
 

@@ -29,6 +29,13 @@ def bubblewrap() -> None:
         pytest.skip(f"{found.problem}{f'; run {found.fix}' if found.fix else ''}")
 
 
+@pytest.fixture(scope="session")
+def curl() -> None:
+    """Skip a test where curl is not installed."""
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+
+
 @pytest.fixture
 def user_folder() -> Iterator[Path]:
     """An empty folder of an ordinary user, not in /tmp, which a sandbox replaces."""

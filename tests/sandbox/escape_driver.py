@@ -322,7 +322,7 @@ def main() -> None:
         (project / "tests/sandbox").mkdir(parents=True)
         for file in (escape_attempts.__file__, escape_attempts_more.__file__):
             shutil.copy(file, project / "tests/sandbox")
-        script = f"PYTHONPATH=. {sys.executable} -m {escape_attempts_more.__name__} world.json"
+        script = f"PYTHONPATH=. {Path(sys.executable).name} -m {escape_attempts_more.__name__} world.json"
         follow_ups = "; ".join(f"({text})" for text in FOLLOW_UPS.values())
         calls = [
             {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": script}},

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
 from tests.sandbox.conftest import RunAsUser
 
 
-@requirement("sandbox.no-way-out")
 @pytest.mark.parametrize("mode", ["strict", *(pytest.param(name, marks=pytest.mark.slow) for name in ("open", "run"))])
 def test_no_attempt_with_files_and_processes_leaves_the_sandbox(
     run_as_user: RunAsUser, user_folder: Path, mode: str

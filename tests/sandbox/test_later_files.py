@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
 from tests.sandbox.conftest import REPOSITORY
 from tests.sandbox.test_sandbox import Project, open_project
 from toolspan.runtime.protected_files import PROTECTED_FILES, READ_ONLY_PATHS
@@ -34,7 +33,6 @@ def planted_in(project: Project, finished: Finished, folder: Path) -> list[str]:
 
 
 @inside
-@requirement("sandbox.later-files-are-protected")
 @pytest.mark.parametrize(
     "config",
     [
@@ -96,7 +94,6 @@ async def test_a_change_of_the_configuration_outside_is_noticed_by_the_next_comm
 
 
 @inside
-@requirement("sandbox.planted-files-are-told")
 @pytest.mark.parametrize("version", [2, 4])
 async def test_a_repository_that_a_command_adds_to_the_index_is_told(folder: Path, version: int) -> None:
     make_repository(folder)
@@ -120,7 +117,6 @@ async def test_a_repository_that_a_command_adds_to_the_index_is_told(folder: Pat
 
 
 @inside
-@requirement("sandbox.planted-files-are-told")
 @pytest.mark.parametrize(
     ("command", "planted"),
     [
@@ -152,7 +148,6 @@ async def test_a_missing_file_that_git_includes_is_told_when_a_command_creates_i
 
 
 @inside
-@requirement("sandbox.later-files-are-protected")
 async def test_every_protected_file_of_a_project_is_read_only(folder: Path) -> None:
     files = [f"{name}/file" if f"{name}/" in PROTECTED_FILES else name for name in READ_ONLY_PATHS]
     for name in files:

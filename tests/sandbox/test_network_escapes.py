@@ -30,9 +30,9 @@ BUBBLEWRAP = detect_bubblewrap(Sandbox())
 pytestmark = pytest.mark.skipif(BUBBLEWRAP.backend is None, reason=f"{BUBBLEWRAP.problem}")
 DEPENDS_ON_THE_MACHINE = {
     "icmp_echo_that_carries_data", "names_of_the_interfaces", "tcp_to_the_address_of_the_machine", "tcp_with_ipv6",
-    "udp_to_the_address_of_the_machine", "udp_with_ipv6",
+    "tcp_with_curl_and_no_proxy", "udp_to_the_address_of_the_machine", "udp_with_ipv6",
 }  # fmt: skip
-"""Attempts that need IPv6, an interface besides the loopback, or the right to send echo requests."""
+"""Attempts that need IPv6, curl, an interface besides the loopback, or the right to send echo requests."""
 
 
 class Names:

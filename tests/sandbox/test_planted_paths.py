@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
 from tests.sandbox.test_later_files import make_repository, planted_in
 from tests.sandbox.test_races import start_exchange
 from tests.sandbox.test_sandbox import open_project
@@ -32,7 +31,6 @@ def home(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield home
 
 
-@requirement("sandbox.no-way-out")
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("variable", "value", "link"),
@@ -60,7 +58,6 @@ async def test_a_link_in_place_of_a_shown_folder_of_the_project_shows_nothing(
     assert (project / link / "letter").read_text() == "secret-text"  # the link works
 
 
-@requirement("sandbox.no-way-out")
 @pytest.mark.anyio
 async def test_a_folder_on_the_path_exchanged_with_a_link_shows_nothing(
     home: Path, monkeypatch: pytest.MonkeyPatch
@@ -77,7 +74,6 @@ async def test_a_folder_on_the_path_exchanged_with_a_link_shows_nothing(
     assert any("ran" in str(result.content) for result in results)
 
 
-@requirement("sandbox.no-way-out")
 @pytest.mark.anyio
 async def test_a_link_in_place_of_a_readable_folder_of_the_project_shows_nothing(home: Path) -> None:
     project = home / "project"
@@ -121,7 +117,6 @@ def script(mark: Path) -> str:
     return shlex.quote(f"#!/bin/sh\ntouch {mark}\n")
 
 
-@requirement("sandbox.own-programs-are-contained")
 @pytest.mark.parametrize(
     ("hook", "plant"),
     [
@@ -152,7 +147,6 @@ def test_a_hook_runs_nothing_that_a_command_planted(folder: Path, home: Path, ho
     assert mark.exists()  # the attempt works without a sandbox
 
 
-@requirement("sandbox.own-programs-are-contained")
 def test_the_script_of_a_server_is_read_only(folder: Path, home: Path) -> None:
     (folder / "tools").mkdir()
     (folder / "tools/server.py").write_text("")
@@ -168,7 +162,6 @@ def test_the_script_of_a_server_is_read_only(folder: Path, home: Path) -> None:
     assert (folder / "data.db").read_text() == "x\n"  # an argument is not a script
 
 
-@requirement("sandbox.later-files-are-protected")
 @pytest.mark.anyio
 async def test_missing_settings_of_a_linked_worktree_cannot_be_created(folder: Path, user_folder: Path) -> None:
     make_repository(folder, "[extensions]\n\tworktreeConfig = true\n")
@@ -182,7 +175,6 @@ async def test_missing_settings_of_a_linked_worktree_cannot_be_created(folder: P
     assert not (folder / ".git/worktrees/tree/config.worktree").read_text()
 
 
-@requirement("sandbox.planted-files-are-told")
 @pytest.mark.anyio
 async def test_commands_that_git_runs_when_a_rebase_continues_are_told(folder: Path) -> None:
     make_repository(folder)

@@ -29,7 +29,7 @@ from toolspan.tools import grep_tool
 
 async def main():
     sandbox = Sandbox() if sys.argv[1] == "True" else None
-    tools = [grep_tool(profile("2.1.197"))]
+    tools = [grep_tool(profile("2.1.327"))]
     async with Session(tools=tools, sandbox=sandbox, permissions=Permissions.allow_all(), transcript=None) as session:
         result = await SingleCallRunner(session).run_call("Grep", {"pattern": "needle"})
         print(result.finished.content)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-import httpx
+import httpx2
 import pytest
 
 from tests.tools.web.site import Site, html, site, to
@@ -197,7 +197,7 @@ async def test_the_proxy_connects_to_the_address_that_it_checked() -> None:
     async with site({"/": html("first")}) as server:
         names: dict[str, list[Sequence[str]]] = {"app.example": [["127.0.0.1"], ["127.0.0.2"]]}
         rules = [f"app.example:{server.port}", f"127.0.0.1:{server.port}"]
-        async with running(allowed=rules, names=names) as on, httpx.AsyncClient(verify=False, proxy=on.url) as client:
+        async with running(allowed=rules, names=names) as on, httpx2.AsyncClient(verify=False, proxy=on.url) as client:
             url = f"http://app.example:{server.port}/"
             first = await client.get(url)
             second = await client.get(url)
@@ -268,13 +268,13 @@ async def test_a_request_without_the_secret_is_refused(header: str) -> None:
 @asynccontextmanager
 async def open_site(
     pages: dict[str, HttpResponse | Callable[[HttpRequest], HttpResponse]],
-) -> AsyncIterator[tuple[Site, Running, httpx.AsyncClient]]:
+) -> AsyncIterator[tuple[Site, Running, httpx2.AsyncClient]]:
     """A site whose address and whose name `app.example` are allowed, and a client of the proxy."""
     async with site(pages) as server:
         rules = [f"app.example:{server.port}", f"127.0.0.1:{server.port}"]
         async with (
             running(allowed=rules, names={"app.example": [["127.0.0.1"]]}) as on,
-            httpx.AsyncClient(verify=False, proxy=on.url, timeout=10, follow_redirects=True) as client,
+            httpx2.AsyncClient(verify=False, proxy=on.url, timeout=10, follow_redirects=True) as client,
         ):
             yield server, on, client
 
@@ -409,6 +409,7 @@ async def test_another_proxy_of_the_user_receives_the_bytes_as_they_are() -> Non
         assert answer.endswith("theirs")
 
 
+@pytest.mark.usefixtures("curl")
 async def test_curl_uses_the_proxy_from_its_environment() -> None:
     async with open_site({"/": html("page")}) as (server, on, _):
         command = ["curl", "-sS", f"http://app.example:{server.port}/", "http://evil.net/"]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
 from tests.sandbox.test_sandbox import Project, open_project
 from toolspan import Permissions, Sandbox
 from toolspan.runtime.background import CommandTask
@@ -44,7 +43,6 @@ async def start_exchange(project: Project, folder: Path, replaced: str, target: 
             await asyncio.sleep(0.005)
 
 
-@requirement("sandbox.no-way-out")
 @pytest.mark.parametrize("replaced", [".git/modules/evil", ".git/modules/outer/evil"])
 async def test_a_folder_exchanged_with_a_link_gives_no_access_to_its_target(
     folder: Path, user_folder: Path, replaced: str
@@ -72,7 +70,6 @@ async def test_a_folder_exchanged_with_a_link_gives_no_access_to_its_target(
     assert any("cannot create" in text for text in texts)  # some commands have run
 
 
-@requirement("sandbox.no-way-out")
 async def test_a_current_folder_exchanged_with_a_link_gives_no_access_to_its_target(
     folder: Path, user_folder: Path
 ) -> None:
@@ -91,7 +88,6 @@ async def test_a_current_folder_exchanged_with_a_link_gives_no_access_to_its_tar
     assert any(result.span.state == "succeeded" for result in results)
 
 
-@requirement("sandbox.no-way-out")
 async def test_private_temporary_folder_replaced_with_a_link_is_not_mounted(
     folder: Path, user_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

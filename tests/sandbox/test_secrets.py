@@ -149,6 +149,19 @@ async def test_allow_read_shows_a_folder_of_the_home_without_its_secrets(home: P
 
 
 @pytest.mark.usefixtures("bubblewrap")
+async def test_a_link_in_a_shown_folder_may_be_shown_by_itself_too(home: Path, folder: Path) -> None:
+    """As in a virtual environment on the PATH, whose `lib64` leads to its `lib`."""
+    plant_files(home, ["tools/lib/module"], "text")
+    (home / "tools/lib64").symlink_to("lib")
+
+    seen = await run_bash(
+        folder, read_all(home, ["tools/lib64/module"]), Sandbox(allow_read=["~/tools", "~/tools/lib64"])
+    )
+
+    assert seen.split() == [f"{home}/tools/lib64/module"]
+
+
+@pytest.mark.usefixtures("bubblewrap")
 async def test_links_in_the_home_lead_to_what_is_shown_and_not_to_secrets(home: Path, user_folder: Path) -> None:
     project = home / "work/project"
     project.mkdir(parents=True)

@@ -179,7 +179,7 @@ def _result_blocks(row: dict[str, object]) -> list[dict[str, object]]:
 _LOOK = "cat ~/.netrc; echo x > ../outside; echo x > inside; echo x > ~/.cache/made; env | grep -ci proxy"
 
 
-@requirement("sandbox.by-default-if-nobody-is-asked")
+@requirement("sandbox.default-without-questions")
 @pytest.mark.usefixtures("bubblewrap")
 @pytest.mark.parametrize(
     "options", [("--permission-mode", "bypassPermissions"), ("--permission-mode", "dontAsk", "--allowed-tools", "Bash")]
@@ -195,7 +195,7 @@ def test_run_uses_a_sandbox_and_says_so_if_nobody_is_asked(folder: Path, options
     assert "commands run in a sandbox: project writable, secrets hidden, network open" in stderr
 
 
-@requirement("sandbox.by-default-if-nobody-is-asked")
+@requirement("sandbox.default-without-questions")
 @pytest.mark.usefixtures("bubblewrap")
 def test_the_default_sandbox_frees_nothing_and_no_call_leaves_it(folder: Path) -> None:
     denied, _ = _run_agent(folder, "python3 -c 'print(1)'")
@@ -211,7 +211,7 @@ def test_the_default_sandbox_frees_nothing_and_no_call_leaves_it(folder: Path) -
     assert not (folder.parent / "outside").exists()
 
 
-@requirement("sandbox.by-default-if-nobody-is-asked")
+@requirement("sandbox.default-without-questions")
 @pytest.mark.usefixtures("bubblewrap")
 def test_options_and_settings_decide_about_the_default_sandbox(folder: Path) -> None:
     mode = ("--permission-mode", "bypassPermissions")
@@ -231,7 +231,7 @@ def test_options_and_settings_decide_about_the_default_sandbox(folder: Path) -> 
         assert ("bypassPermissions as root" in stderr) == (os.geteuid() == 0)
 
 
-@requirement("sandbox.by-default-if-nobody-is-asked")
+@requirement("sandbox.default-without-questions")
 @pytest.mark.skipif(sys.platform != "linux", reason="the system calls of Linux")
 def test_a_missing_bubblewrap_is_a_warning_with_the_command_that_installs_it(folder: Path) -> None:
     script = folder.parent / "script.json"

@@ -80,7 +80,7 @@ async def troupe(
     folder: Path,
     play: Play,
     *,
-    version: str = "2.1.197",
+    version: str = "2.1.327",
     staff: SubagentConfig | None = None,
     events: list[LiveEvent] | None = None,
     tools: Sequence[Tool] = (),
@@ -92,9 +92,8 @@ async def troupe(
         cwd=folder,
         tools=[*tools_of(chosen), *tools],
         profile=chosen,
-        **{"permissions": Permissions.allow_all(), **around},
+        **{"permissions": Permissions.allow_all(), "transcript": folder / "t.jsonl", **around},
         direct=[received.append],
-        transcript=folder / "t.jsonl",
     )
     agent = Agent(session, play.model, system="Work.")
     Subagents(agent, staff)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
 from toolspan import tool
 from toolspan.session.subagents.definitions import (
     AgentDefinition,
@@ -25,7 +25,6 @@ def write(folder: Path, name: str, front: str, text: str = "You help.") -> Path:
     return path
 
 
-@requirement("subagents.files")
 def test_file_defines_an_agent(tmp_path: Path) -> None:
     path = write(
         tmp_path,
@@ -57,7 +56,6 @@ def test_file_defines_an_agent(tmp_path: Path) -> None:
     assert notes == []
 
 
-@requirement("subagents.files")
 @pytest.mark.parametrize(
     ("front", "problem"),
     [
@@ -83,7 +81,6 @@ def test_invalid_agent_file_is_reported_and_the_others_are_used(tmp_path: Path, 
     assert "no frontmatter" in none
 
 
-@requirement("subagents.files")
 def test_later_folder_overrides_an_agent_of_the_same_name(tmp_path: Path) -> None:
     write(tmp_path / "user", "one", "name: same\ndescription: mine")
     write(tmp_path / "project" / "deeper", "two", "name: same\ndescription: ours")
@@ -94,21 +91,20 @@ def test_later_folder_overrides_an_agent_of_the_same_name(tmp_path: Path) -> Non
     assert result.problems == ()
 
 
-@requirement("subagents.files")
 def test_agent_has_the_tools_it_names_and_asks_nothing(tmp_path: Path) -> None:
     @tool
     async def look() -> str:
         """Look."""
         return ""
 
-    @tool(name="AskUserQuestion")
+    @tool
     async def ask() -> str:
         """Ask."""
         return ""
 
     def kept(**more: tuple[str, ...]) -> list[str]:
         kind = AgentDefinition(name="k", description="d", **more)  # type: ignore[arg-type]
-        return [item.name for item in (look, ask) if kind.allows_tool(item)]
+        return [item.name for item in (look, replace(ask, needs_user=True)) if kind.allows_tool(item)]
 
     assert kept() == ["look"]
     assert kept(tools=("*",)) == ["look"]
@@ -116,7 +112,6 @@ def test_agent_has_the_tools_it_names_and_asks_nothing(tmp_path: Path) -> None:
     assert kept(disallowed_tools=("look",)) == []
 
 
-@requirement("subagents.permission")
 def test_agent_mode_is_never_less_strict_than_the_session_mode() -> None:
     def mode(wanted: str | None, above: str) -> str:
         return subagent_mode(AgentDefinition(name="k", description="d", permission_mode=wanted), above)
@@ -128,7 +123,6 @@ def test_agent_mode_is_never_less_strict_than_the_session_mode() -> None:
     assert mode("plan", "bypassPermissions") == "plan"
 
 
-@requirement("subagents.models")
 def test_agent_may_have_another_model() -> None:
     above, other = ScriptedModel([]), ScriptedModel([], seed="other")
     request: list[str] = []

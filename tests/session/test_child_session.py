@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import toolspan
-from tests.requirement import requirement
 from toolspan import Hooks, Permissions, Session, ToolContext, tool
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.session import Agent
@@ -23,7 +22,6 @@ async def echo(text: str) -> str:
     return text
 
 
-@requirement("session.child")
 async def test_tool_starts_a_child_session_with_separate_context_tools_and_transcript(tmp_path: Path) -> None:
     hooks = Hooks()
     seen: list[str] = []

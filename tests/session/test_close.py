@@ -10,7 +10,6 @@ import anyio
 import psutil
 import pytest
 
-from tests.requirement import requirement
 from toolspan import Hooks, Permissions, Session, read, tool
 from toolspan.errors import ToolspanError
 from toolspan.runtime.runner import Runner
@@ -33,7 +32,6 @@ def reply(name: str, **fields: object) -> dict[str, object]:
     }
 
 
-@requirement("session.close")
 async def test_steps_of_a_session_may_run_in_different_tasks(tmp_path: Path) -> None:
     events: list[str] = []
     hooks = Hooks()
@@ -63,7 +61,6 @@ async def test_steps_of_a_session_may_run_in_different_tasks(tmp_path: Path) -> 
         pass
 
 
-@requirement("session.close")
 async def test_close_from_another_task_ends_calls_and_processes_with_a_result(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     tools = coding_tools(only=["Bash"])
@@ -80,7 +77,6 @@ async def test_close_from_another_task_ends_calls_and_processes_with_a_result(tm
     assert [span.state for span in read(path).spans] == ["interrupted"]
 
 
-@requirement("session.asyncio-only")
 def test_session_and_runner_refuse_trio_on_entry(tmp_path: Path) -> None:
     trio = pytest.importorskip("trio")
     path = tmp_path / "t.jsonl"

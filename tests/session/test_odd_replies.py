@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fork_server import run_toolspan
-from tests.requirement import requirement
 from toolspan import Hooks, Permissions, Runner, Session, ToolError, read, tool
 from toolspan.runtime.hooks.events import PreToolDecision
 from toolspan.runtime.tool import Tool, ToolFailure
@@ -104,7 +103,6 @@ def results(messages: list[dict[str, object]]) -> list[dict[str, Any]]:
     return [block for block in blocks if block["type"] == "tool_result"]
 
 
-@requirement("run.no-empty-error")
 @given(fault=FAULTS)
 def test_whatever_a_tool_raises_becomes_a_text(fault: BaseException) -> None:
     messages = anyio.run(run_reply, [failing_tool(fault, None)], use("a"))
@@ -115,22 +113,19 @@ def test_whatever_a_tool_raises_becomes_a_text(fault: BaseException) -> None:
     assert result["content"].strip()
 
 
-@requirement("run.no-empty-error")
 @given(value=VALUES)
 def test_whatever_a_tool_returns_leaves_a_valid_history(value: object) -> None:
     assert check_history(anyio.run(run_reply, [failing_tool(None, value)], use("a"))) == []
 
 
-@requirement("run.no-empty-error")
 @pytest.mark.parametrize("fault", [TimeoutError(), ConnectionResetError(), OSError(), ToolError("")])
 async def test_exception_without_a_message_is_named(fault: Exception) -> None:
     [result] = await Runner([failing_tool(fault, None)]).run([use("a")])
 
-    expected = "The tool failed without a message" if isinstance(fault, ToolError) else type(fault).__name__
+    expected = "The tool failed without a message." if isinstance(fault, ToolError) else type(fault).__name__
     assert result.text == expected
 
 
-@requirement("run.no-empty-error")
 @pytest.mark.parametrize("reason", ["", " ", "\n"])
 async def test_refusal_of_a_hook_without_a_reason_has_a_text(reason: str) -> None:
     hooks = Hooks()
@@ -145,7 +140,6 @@ async def test_refusal_of_a_hook_without_a_reason_has_a_text(reason: str) -> Non
     assert results(messages)[0]["content"].strip()
 
 
-@requirement("run.no-empty-error")
 @pytest.mark.parametrize("content", ["", " \n", [], None])
 def test_empty_error_is_a_problem_of_a_history(content: object) -> None:
     result = {"type": "tool_result", "tool_use_id": "a", "content": content, "is_error": True}
@@ -158,7 +152,6 @@ def test_empty_error_is_a_problem_of_a_history(content: object) -> None:
     assert "content cannot be empty if `is_error` is true" in check_history(messages)[0]
 
 
-@requirement("run.no-empty-error")
 async def test_recorded_empty_error_is_resumed_with_a_text(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     await run_reply([failing_tool(ValueError("xyz"), None)], use("a"), transcript=path)
@@ -166,10 +159,9 @@ async def test_recorded_empty_error_is_resumed_with_a_text(tmp_path: Path) -> No
 
     [result] = results(load_history(path))
 
-    assert result["content"] == "The tool failed without a message"
+    assert result["content"] == "The tool failed without a message."
 
 
-@requirement("run.unnamed-call")
 @pytest.mark.parametrize("name", ["", None, 5, "  "])
 async def test_call_without_a_name_and_its_neighbours_get_results(name: object) -> None:
     blocks = [use("a"), use("b", name), use("c")]
@@ -199,8 +191,6 @@ async def stream(*blocks: dict[str, object]) -> Any:
         yield event
 
 
-@requirement("session.odd-reply")
-@requirement("run.unnamed-call")
 @pytest.mark.parametrize("block", BLOCKS, ids=json.dumps)
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_odd_block_leaves_a_valid_history_and_a_result_for_every_call(
@@ -220,7 +210,6 @@ async def test_odd_block_leaves_a_valid_history_and_a_result_for_every_call(
     assert len([span for span in read(path).spans if span.result is not None]) == count
 
 
-@requirement("session.odd-reply")
 async def test_odd_id_is_recognised_when_the_session_is_resumed(tmp_path: Path) -> None:
     path, tools = tmp_path / "t.jsonl", [failing_tool(None, "x")]
     await run_reply(tools, use("a b"), use("a_b"), use("a/b"), transcript=path)
@@ -231,8 +220,6 @@ async def test_odd_id_is_recognised_when_the_session_is_resumed(tmp_path: Path) 
     assert check_history(messages) == []
 
 
-@requirement("session.odd-reply")
-@requirement("run.unnamed-call")
 @pytest.mark.usefixtures("fork_server")
 def test_exec_answers_with_the_ids_that_were_sent(tmp_path: Path) -> None:
     blocks = [use("a:1", "Read"), use("b", ""), {"type": "tool_use", "id": "c", "input": {}}]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.errors import NotFound
-from toolspan.formats.claude.evidence import LOST_BEGINNING_MESSAGE, UNANSWERED_MESSAGE
+from toolspan.formats.evidence import LOST_BEGINNING_MESSAGE, UNANSWERED_MESSAGE
 from toolspan.session.resume import fork_transcript, load_history
 from toolspan.testing import check_history
 from toolspan.types.ids import SessionId
@@ -75,7 +75,7 @@ def roles_and_blocks(path: Path) -> list[tuple[object, list[object]]]:
     return output
 
 
-@requirement("past.tree")
+@requirement("resume.tree")
 def test_overlapping_calls_and_interleaved_results_are_joined(tmp_path: Path) -> None:
     lines = Lines().user(text("go")).model("m1", call("a")).user(result("a"))
     lines.model("m1", call("b")).user(result("b"), on=3).model("m2", text("done"))
@@ -88,7 +88,7 @@ def test_overlapping_calls_and_interleaved_results_are_joined(tmp_path: Path) ->
     ]
 
 
-@requirement("past.unanswered")
+@requirement("resume.unanswered")
 def test_open_call_is_answered(tmp_path: Path) -> None:
     lines = Lines().user(text("go")).model("m1", call("a")).model("m1", call("b"))
     lines.user(result("b"))
@@ -96,7 +96,7 @@ def test_open_call_is_answered(tmp_path: Path) -> None:
     assert roles_and_blocks(lines.written(tmp_path))[-1] == ("user", ["of b", UNANSWERED_MESSAGE])
 
 
-@requirement("past.branches")
+@requirement("resume.branches")
 def test_abandoned_and_subagent_records_are_left_out(tmp_path: Path) -> None:
     lines = Lines().user(text("first try")).model("m1", text("hm"))
     lines.user(text("second try"), on=-1).model("m2", text("better"))
@@ -107,7 +107,6 @@ def test_abandoned_and_subagent_records_are_left_out(tmp_path: Path) -> None:
     assert roles_and_blocks(lines.written(tmp_path)) == [("user", ["second try"]), ("assistant", ["better"])]
 
 
-@requirement("past.damage")
 def test_repeated_and_unpaired_records_are_tolerated(tmp_path: Path) -> None:
     lines = Lines().model("m0", call("lost")).user(result("lost"), text("go"))
     lines.model("m1", call("a")).user(result("a")).user(result("never asked for"))
@@ -125,7 +124,7 @@ def test_repeated_and_unpaired_records_are_tolerated(tmp_path: Path) -> None:
     ]
 
 
-@requirement("past.fork")
+@requirement("resume.fork")
 def test_copy_has_the_same_records_under_another_id(tmp_path: Path) -> None:
     path = Lines().user(text("go")).model("m1", text("done")).written(tmp_path)
     before = path.read_bytes()
@@ -137,7 +136,6 @@ def test_copy_has_the_same_records_under_another_id(tmp_path: Path) -> None:
     assert sessions == {"other"}
 
 
-@requirement("past.rewind")
 def test_conversation_can_be_forked_at_any_record(tmp_path: Path) -> None:
     lines = Lines().user(text("go")).model("m1", call("a")).model("m1", call("b"))
     lines.user(result("b")).user(result("a"), on=1).model("m2", text("done")).user(text("more"))
@@ -152,7 +150,6 @@ def test_conversation_can_be_forked_at_any_record(tmp_path: Path) -> None:
     assert load_history(path, until="u0") == load_history(path)[:1]
 
 
-@requirement("past.rewind")
 @pytest.mark.parametrize(("word", "output"), [("x", "no records"), ("u", "2 records")])
 def test_unknown_or_ambiguous_record_id_is_refused(word: str, output: str, tmp_path: Path) -> None:
     path = Lines().user(text("go")).model("m1", text("done")).written(tmp_path)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from importlib.resources import files
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.waiting_tools import Held, interrupting
 from toolspan import Permissions, Session
 from toolspan.cli.output import cell_width
@@ -30,7 +27,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "project"
 
 
-@requirement("session.resumed")
 async def test_resume_creates_a_session_and_later_continues_it(project: Path) -> None:
     ids = []
     for steps in (STEPS[:1], STEPS):
@@ -46,14 +42,12 @@ async def test_resume_creates_a_session_and_later_continues_it(project: Path) ->
     assert (project / "log").read_text(encoding="utf-8") == "a\n"
 
 
-@requirement("session.resumed")
 def test_resume_of_an_unknown_session_is_an_error(project: Path) -> None:
     assert Session.resume(project).messages == []
     with pytest.raises(NotFound):
         Session.resume(project, session="0000")
 
 
-@requirement("session.lines")
 async def test_calls_are_printed_when_they_start_and_when_they_end(project: Path) -> None:
     out = StringIO()
     model = ScriptedModel([use("Bash", command="exit 3 #\u202e\n" + "x" * 500), say("Done.")])
@@ -70,7 +64,6 @@ async def test_calls_are_printed_when_they_start_and_when_they_end(project: Path
     assert len(started) < 100
 
 
-@requirement("session.lines")
 async def test_printed_calls_have_the_symbols_of_show() -> None:
     out = StringIO()
     hang = Held("hang")
@@ -86,10 +79,5 @@ async def test_printed_calls_have_the_symbols_of_show() -> None:
     assert signs == {"cancelled": "○", "interrupted": "■"}
 
 
-@requirement("session.lines")
 def test_every_state_has_a_symbol_of_one_column() -> None:
-    page = files("toolspan.export").joinpath("templates/page.js").read_text(encoding="utf-8")
-    output = re.findall(r'(\w+): "(.)"', page.partition("const GLYPHS = {")[2].partition("}")[0])
-
     assert [cell_width(STATE_SYMBOLS[state]) for state in STATES] == [1] * len(STATES)
-    assert dict(output) == STATE_SYMBOLS

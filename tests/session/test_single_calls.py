@@ -8,7 +8,6 @@ import anyio
 import pytest
 
 import toolspan
-from tests.requirement import requirement
 from tests.runtime.waiting_tools import Held, meeting
 from toolspan import Call, Hooks, Permissions, Session, ToolspanError
 from toolspan.runtime.hooks.events import HookEffects, ToolHookEvent
@@ -17,7 +16,6 @@ from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
 pytestmark = pytest.mark.anyio
 
 
-@requirement("lane.one-message")
 async def test_overlapping_calls_are_one_message(tmp_path: Path) -> None:
     transcript = tmp_path / "s.jsonl"
     async with Session(
@@ -35,7 +33,6 @@ async def test_overlapping_calls_are_one_message(tmp_path: Path) -> None:
     assert messages[0] == messages[1] != messages[2]
 
 
-@requirement("lane.answer")
 async def test_call_cancelled_in_the_queue_is_recorded_and_unblocks_the_next(tmp_path: Path) -> None:
     hold = Held("hold")
     answers: list[SingleCallResult] = []
@@ -65,7 +62,6 @@ async def test_call_cancelled_in_the_queue_is_recorded_and_unblocks_the_next(tmp
     assert states == {"first": "succeeded", "second": "cancelled", "third": "succeeded"}
 
 
-@requirement("lane.answer")
 async def test_repeated_id_is_reported_and_an_unknown_tool_answered(tmp_path: Path) -> None:
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
         lane = SingleCallRunner(session)
@@ -77,7 +73,6 @@ async def test_repeated_id_is_reported_and_an_unknown_tool_answered(tmp_path: Pa
     assert again.all_blocks() == [{"type": "text", "text": "hi"}]
 
 
-@requirement("lane.answer")
 async def test_hook_messages_follow_the_result_of_their_call(tmp_path: Path) -> None:
     hooks = Hooks()
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.waiting_tools import Held
 from toolspan import Hooks, Permissions, Session
 from toolspan.runtime.hooks.events import HookEffects, PreToolDecision, SessionHookEvent
@@ -51,7 +50,6 @@ async def run_meanwhile(session: Session, hang: Held, *message: str, cut: bool =
     return goes_on
 
 
-@requirement("session.steering")
 async def test_prompt_during_calls_follows_their_results(tmp_path: Path) -> None:
     hang, path = Held("hang"), tmp_path / "t.jsonl"
     async with Session(
@@ -72,7 +70,6 @@ async def test_prompt_during_calls_follows_their_results(tmp_path: Path) -> None
     assert describe_blocks(load_history(path))[-3:] == describe_blocks(session.messages)[-3:]
 
 
-@requirement("session.steering")
 async def test_prompt_before_an_interrupt_is_kept_and_the_turn_ends(tmp_path: Path) -> None:
     hang = Held("hang")
     async with Session(
@@ -86,7 +83,6 @@ async def test_prompt_before_an_interrupt_is_kept_and_the_turn_ends(tmp_path: Pa
         assert check_history(session.messages) == []
 
 
-@requirement("session.steering")
 async def test_prompt_hook_context_is_sent_with_the_prompt(tmp_path: Path) -> None:
     hang, hooks = Held("hang"), Hooks()
 
@@ -105,7 +101,6 @@ async def test_prompt_hook_context_is_sent_with_the_prompt(tmp_path: Path) -> No
         assert check_history(session.messages) == []
 
 
-@requirement("session.steering")
 async def test_prompt_during_a_deferred_call_waits_for_its_result(tmp_path: Path) -> None:
     hang, hooks, request = Held("hang"), Hooks(), list[Call]()
     hang.go_on.set()
@@ -128,7 +123,6 @@ async def test_prompt_during_a_deferred_call_waits_for_its_result(tmp_path: Path
         assert describe_blocks(session.messages)[-2:] == [("user", "tool_result"), ("user", "faster")]
 
 
-@requirement("session.steering")
 @pytest.mark.parametrize("fails", [False, True])
 async def test_prompt_during_a_reply_follows_it(tmp_path: Path, fails: bool) -> None:
     async with Session(

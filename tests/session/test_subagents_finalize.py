@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import toolspan
-from tests.requirement import requirement
 from tests.session.role_models import Play, troupe
 from toolspan.session.subagents.definitions import SubagentConfig, SubagentLimits
 from toolspan.testing import fail, say, use
@@ -66,7 +65,6 @@ def parts_of(job: Job, name: str) -> dict[str, list[object]]:
     return {**parts, name: steps}
 
 
-@requirement("subagents.settled")
 @given(job=jobs, moment=st.integers(0, 60))
 def test_every_call_of_every_subagent_is_finalized_once(job: Job, moment: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

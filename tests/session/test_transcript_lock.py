@@ -14,7 +14,6 @@ import pytest
 
 from tests.crash.checks import flat
 from tests.fork_server import run_python
-from tests.requirement import requirement
 from toolspan import Permissions, Session, read, tool
 from toolspan.errors import InUse
 from toolspan.testing import check_history
@@ -43,7 +42,6 @@ async def record(path: Path) -> None:
         await session.run({"role": "assistant", "content": [call]})
 
 
-@requirement("session.one-writer")
 @pytest.mark.parametrize("is_new", [True, False])
 async def test_second_session_on_an_open_transcript_is_refused(is_new: bool, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
@@ -63,7 +61,6 @@ async def test_second_session_on_an_open_transcript_is_refused(is_new: bool, tmp
         assert flat(after.messages) == flat(first.messages)
 
 
-@requirement("session.one-writer")
 @pytest.mark.parametrize("is_new", [True, False])
 async def test_session_created_before_another_one_wrote_is_refused_on_entry(is_new: bool, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
@@ -82,7 +79,6 @@ async def test_session_created_before_another_one_wrote_is_refused_on_entry(is_n
         assert flat(again.messages) == flat(session.messages)
 
 
-@requirement("session.one-writer")
 async def test_session_can_be_entered_again_after_a_failed_start_or_close(tmp_path: Path) -> None:
     session = session_at(tmp_path / "t.jsonl")
     for _ in range(2):
@@ -94,7 +90,6 @@ async def test_session_can_be_entered_again_after_a_failed_start_or_close(tmp_pa
     assert len(session_at(tmp_path / "t.jsonl").messages) == 4
 
 
-@requirement("session.one-writer")
 async def test_transcript_begun_by_another_process_takes_no_prompt(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     async with session_at(path) as session:
@@ -109,7 +104,6 @@ async def test_transcript_begun_by_another_process_takes_no_prompt(tmp_path: Pat
     assert [message["content"] for message in session_at(path).messages] == [[{"type": "text", "text": "Hello."}]]
 
 
-@requirement("record.torn-line-removed")
 @pytest.mark.parametrize("kept", [1, 40, 200, -2])
 async def test_resume_removes_a_torn_last_line(kept: int, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
@@ -128,7 +122,6 @@ async def test_resume_removes_a_torn_last_line(kept: int, tmp_path: Path) -> Non
     assert flat(session_at(path).messages) == flat(session.messages)
 
 
-@requirement("record.torn-line-removed")
 async def test_complete_record_without_newline_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     await record(path)
@@ -171,7 +164,6 @@ def session_in(folder: Path, name: str) -> Session:
     return Session(permissions=Permissions.allow_all(), cwd=folder, tools=tools, transcript=transcript)
 
 
-@requirement("session.leftovers")
 @pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("target", ["new.txt", "deep/er/new.txt"])
 @pytest.mark.parametrize("name", ["first", "second"])  # resumed, or begun anew
@@ -183,7 +175,6 @@ async def test_next_session_removes_temporary_files_of_a_killed_one(name: str, t
         assert temporaries(tmp_path) == []
 
 
-@requirement("session.leftovers")
 async def test_files_in_use_and_foreign_files_are_kept(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.requirement import requirement
 from toolspan.shell.exit_status import failing_programs, found_nothing
 
 
-@requirement("errors.nothing-found")
 @pytest.mark.parametrize(
     "line",
     [
@@ -28,7 +26,6 @@ def test_a_search_or_check_that_ends_with_1_and_prints_nothing_found_nothing(lin
     assert found_nothing(line, 1, "")
 
 
-@requirement("errors.nothing-found")
 @pytest.mark.parametrize(
     ("line", "code", "output"),
     [
@@ -63,7 +60,6 @@ def test_an_empty_answer_is_nothing_found(line: str, output: str) -> None:
     assert found_nothing(line, 1, output)
 
 
-@requirement("errors.causes")
 @pytest.mark.parametrize(
     ("line", "programs"),
     [

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.requirement import requirement
-from toolspan.shell.readonly import explain_exit_code, prints_nothing
+from toolspan.shell.exit_status import explain_exit_code, prints_nothing
 
 
-@requirement("shell.exit-answers")
+@requirement("shell.exit-codes")
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -34,7 +34,7 @@ def test_code_1_of_the_last_command_can_be_an_answer(line: str, said: str | None
     assert explain_exit_code(line, 1) == said
 
 
-@requirement("shell.exit-answers")
+@requirement("shell.exit-codes")
 def test_other_codes_are_errors() -> None:
     assert explain_exit_code("grep x nofile", 2) is None
     assert explain_exit_code("diff a nofile", 2) is None

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.requirement import requirement
-
 SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 
@@ -23,14 +21,12 @@ def soaked(tmp_path: Path, calls: int) -> dict[str, Any]:
     return result
 
 
-@requirement("session.soak")
 def test_a_thousand_calls_of_every_outcome_leave_nothing_behind(tmp_path: Path) -> None:
     result = soaked(tmp_path, 1_000)
     assert result["problems"] == []
     assert result["settled"] == 1_000
 
 
-@requirement("session.soak")
 @pytest.mark.slow
 def test_memory_stays_flat_over_a_hundred_thousand_calls(tmp_path: Path) -> None:
     result = soaked(tmp_path, 100_000)

@@ -8,7 +8,7 @@ from tests.reading.test_lineage import OTHER_PROGRAM, Archive
 from toolspan.tables import Dataset
 from toolspan.testing import RolloutBuilder, TranscriptBuilder, claude_results, codex_builder
 
-QUESTIONS = ("errors", "stats", "usage", "time", "sessions")
+QUESTIONS = ("errors", "stats", "usage", "time", "sessions", "hooks", "agents", "risky")
 
 
 def write_archive(folder: Path, *, sessions: int = 1) -> Path:

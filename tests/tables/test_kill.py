@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
 from tests.tables.datasets import listed_bytes, table_bytes, write_archive, write_edits
 from toolspan.tables import write_tables
 
 ROOT = Path(__file__).parents[2]
 
 
-@requirement("tables.kill")
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_run_killed_before_any_change_leaves_the_old_or_the_new_dataset(step: int, tmp_path: Path) -> None:
     source, out = write_archive(tmp_path / "archive"), tmp_path / "out"

@@ -19,7 +19,6 @@ from anthropic.types import MessageParam, ToolParam
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.requirement import requirement
 from toolspan import testing
 from toolspan.session.models.scripted import ScriptStep
 from toolspan.testing import ModelServer, ScriptedModel, say, use
@@ -73,7 +72,6 @@ def without_nulls(message: Json) -> Json:
     return {key: value for key, value in message.items() if value is not None}
 
 
-@requirement("model-server.speaks-the-api")
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_client_gets_the_script_complete_and_streamed(name: str) -> None:
     expected = await ScriptedModel([SCRIPTS[name]], seed="same").create(
@@ -89,7 +87,6 @@ async def test_client_gets_the_script_complete_and_streamed(name: str) -> None:
     assert without_nulls(pieces) == without_nulls(expected)
 
 
-@requirement("model-server.streams-in-pieces")
 async def test_stream_has_the_events_of_the_api_in_order() -> None:
     async with talking([say("Hm."), use("Bash", command="git status")]) as (client, _):
         stream = await client.messages.create(model="m", max_tokens=9, messages=[HELLO], stream=True)
@@ -119,7 +116,6 @@ _blocks = st.one_of(
 )
 
 
-@requirement("model-server.streams-in-pieces")
 def test_any_reply_is_the_same_complete_and_streamed() -> None:
     reply: list[ScriptStep] = []
     model = ScriptedModel([], then=lambda _: cast("testing.ScriptedReply", reply[-1]))
@@ -146,7 +142,6 @@ def anonymous(message: Json) -> Json:
     return {**without_nulls(message), "id": None, "content": blocks}
 
 
-@requirement("model-server.speaks-the-api")
 async def test_agent_loop_runs_through_the_official_client() -> None:
     def conclude(messages: list[Json]) -> Json:
         return say(f"It says {testing.last_result_texts(messages)[0]}.")
@@ -162,7 +157,6 @@ async def test_agent_loop_runs_through_the_official_client() -> None:
     assert [len(request["messages"]) for request in cast("Any", server.model.requests)] == [1, 3]
 
 
-@requirement("model-server.errors-are-the-apis")
 async def test_invalid_history_is_answered_with_the_error_body_of_the_api() -> None:
     open_call = [HELLO, {"role": "assistant", "content": [{"id": "toolu_a", **use("Bash")}]}]
 
@@ -177,7 +171,6 @@ async def test_invalid_history_is_answered_with_the_error_body_of_the_api() -> N
     assert server.model.remaining_steps == 1
 
 
-@requirement("model-server.errors-are-the-apis")
 async def test_overload_is_an_error_without_retries_and_a_pause_with_them() -> None:
     script = (
         testing.fail(529),
@@ -197,7 +190,6 @@ async def test_overload_is_an_error_without_retries_and_a_pause_with_them() -> N
     assert len(server.model.requests) == 3
 
 
-@requirement("model-server.errors-are-the-apis")
 async def test_stream_may_break_off_with_an_error() -> None:
     broken = testing.fail(529, after=[say("I was about to")])
 
@@ -214,7 +206,6 @@ async def test_stream_may_break_off_with_an_error() -> None:
     assert whole.value.status_code == 529
 
 
-@requirement("model-server.script-faults-surface")
 async def test_exception_of_a_step_is_raised_at_the_end_even_if_the_client_swallows_it() -> None:
     def check(messages: list[Json]) -> Json:
         raise AssertionError("expected a result")
@@ -231,7 +222,6 @@ async def test_exception_of_a_step_is_raised_at_the_end_even_if_the_client_swall
                 await asked(client)
 
 
-@requirement("model-server.script-faults-surface")
 async def test_error_of_the_test_is_raised_unchanged() -> None:
     with pytest.raises(anthropic.BadRequestError) as refused:
         async with talking() as (client, _):
@@ -240,7 +230,6 @@ async def test_error_of_the_test_is_raised_unchanged() -> None:
     assert "ScriptExhausted" in "".join(refused.value.__notes__)
 
 
-@requirement("model-server.speaks-the-api")
 async def test_tokens_are_counted_and_models_listed() -> None:
     async with talking(say("Hi.")) as (client, _):
         counted = await client.messages.count_tokens(model="m", messages=[HELLO])
@@ -251,7 +240,6 @@ async def test_tokens_are_counted_and_models_listed() -> None:
     assert models == ["claude-scripted"]
 
 
-@requirement("model-server.steps-may-wait")
 async def test_step_may_wait_while_another_client_is_served() -> None:
     asked_first, released = anyio.Event(), anyio.Event()
 
@@ -291,7 +279,6 @@ def head(method: str, path: str, *headers: str) -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", *own, *headers, "", ""]).encode()
 
 
-@requirement("model-server.survives-http")
 async def test_body_may_be_chunked_with_expect_continue_and_keep_alive() -> None:
     expecting = head("POST", "/v1/messages", f"Content-Length: {len(BODY)}", "Expect: 100-continue")
     chunked = head("POST", "/v1/messages?beta=true", "Transfer-Encoding: chunked")
@@ -306,7 +293,6 @@ async def test_body_may_be_chunked_with_expect_continue_and_keep_alive() -> None
     assert received.index(b'"first"') < received.index(b'"second"')
 
 
-@requirement("model-server.survives-http")
 async def test_head_request_gets_only_headers_and_http_1_0_a_closed_connection() -> None:
     old = head("POST", "/v1/messages", f"Content-Length: {len(BODY)}").replace(b"1.1", b"1.0", 1)
     streaming = json.dumps({**json.loads(BODY), "stream": True}).encode()
@@ -323,7 +309,6 @@ async def test_head_request_gets_only_headers_and_http_1_0_a_closed_connection()
     assert b"transfer-encoding" not in flowing
 
 
-@requirement("model-server.survives-http")
 @pytest.mark.parametrize(
     ("sent", "answer"),
     [
@@ -352,7 +337,6 @@ async def test_invalid_request_is_reported_and_the_server_continues(sent: bytes,
     assert after["content"] == [say("Still here.")]
 
 
-@requirement("model-server.survives-http")
 async def test_clients_that_disconnect_early_do_not_affect_others() -> None:
     long = say("word " * 200_000)
 
@@ -365,7 +349,6 @@ async def test_clients_that_disconnect_early_do_not_affect_others() -> None:
     assert after["content"] == [say("Still here.")]
 
 
-@requirement("model-server.plain-with")
 def test_server_can_be_used_in_a_synchronous_test() -> None:
     with ModelServer(ScriptedModel([say("Hello."), say("Bye.")])) as server:
         client = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
@@ -377,7 +360,6 @@ def test_server_can_be_used_in_a_synchronous_test() -> None:
     assert (cast("Any", reply.content[0]).text, streamed_text) == ("Hello.", "Bye.")
 
 
-@requirement("model-server.plain-with")
 def test_script_error_is_raised_by_a_synchronous_with() -> None:
     with pytest.raises(testing.ScriptExhausted), ModelServer(ScriptedModel([])) as server:
         connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=10)
@@ -386,7 +368,6 @@ def test_script_error_is_raised_by_a_synchronous_with() -> None:
         connection.close()
 
 
-@requirement("model-server.command-line")
 def test_command_line_serves_a_script_and_prints_its_url(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps([[say("Hello.")]]), encoding="utf-8")
@@ -405,7 +386,6 @@ def test_command_line_serves_a_script_and_prints_its_url(tmp_path: Path) -> None
     assert [cast("Any", content[0]).text for content in reply] == ["Hello.", "Bye.", "Bye."]
 
 
-@requirement("model-server.command-line")
 def test_command_line_reports_an_invalid_script(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text('["hi"]', encoding="utf-8")

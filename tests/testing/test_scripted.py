@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from tests.requirement import requirement
 from toolspan import testing
 from toolspan.testing import ScriptedModel, check_history, say, use
 
@@ -40,7 +39,6 @@ def answers(identifier: str, content: object = "ok", **more: object) -> Json:
     return {"type": "tool_result", "tool_use_id": identifier, "content": content, **more}
 
 
-@requirement("scripted-model.says-its-script")
 async def test_each_request_gets_the_next_reply_in_the_shape_of_the_api() -> None:
     model = ScriptedModel([[say("I look first."), use("Read", file_path="a.txt")], say("Done.")], seed="scripted")
 
@@ -77,7 +75,6 @@ async def test_each_request_gets_the_next_reply_in_the_shape_of_the_api() -> Non
     assert (second["content"], second["stop_reason"]) == ([say("Done.")], "end_turn")
 
 
-@requirement("scripted-model.same-bytes")
 async def test_same_script_gives_the_same_bytes_and_another_seed_other_ids() -> None:
     async def spoken(seed: str) -> str:
         model = ScriptedModel([[testing.think("Hm."), use("Bash", command="ls")]], seed=seed)
@@ -87,7 +84,6 @@ async def test_same_script_gives_the_same_bytes_and_another_seed_other_ids() -> 
     assert await spoken("a") != await spoken("b")
 
 
-@requirement("scripted-model.same-bytes")
 async def test_ids_of_the_conversation_are_not_repeated() -> None:
     first: Json = await ScriptedModel([use("Bash")]).create(messages=[HELLO])
     resumed = [HELLO, assistant(*first["content"]), user(answers(first["content"][0]["id"]))]
@@ -97,7 +93,6 @@ async def test_ids_of_the_conversation_are_not_repeated() -> None:
     assert check_history([*resumed, second, user(answers(second["content"][0]["id"]))]) == []
 
 
-@requirement("scripted-model.steps-see-results")
 async def test_function_of_the_script_sees_the_results() -> None:
     def follow(messages: list[dict[str, object]]) -> list[dict[str, object]]:
         return [use("TaskOutput", task_id=testing.last_result_texts(messages)[1])]
@@ -117,7 +112,6 @@ async def test_function_of_the_script_sees_the_results() -> None:
     assert finished["content"] == [say("1 messages")]
 
 
-@requirement("scripted-model.fails-as-told")
 async def test_failing_step_raises_and_the_next_request_continues() -> None:
     model = ScriptedModel([testing.fail(529), testing.fail(400, message="too long"), say("At last.")])
 
@@ -131,7 +125,6 @@ async def test_failing_step_raises_and_the_next_request_continues() -> None:
     assert done["content"] == [say("At last.")]
 
 
-@requirement("scripted-model.cuts-and-refuses")
 async def test_truncated_call_lacks_the_rest_of_its_input() -> None:
     model = ScriptedModel(
         [testing.cut(say("I write."), use("Write", file_path="a", content="long")), testing.cut(say("halfway"))]
@@ -144,7 +137,6 @@ async def test_truncated_call_lacks_the_rest_of_its_input() -> None:
     assert (text["stop_reason"], text["content"]) == ("max_tokens", [say("half")])
 
 
-@requirement("scripted-model.cuts-and-refuses")
 async def test_refusal_and_pause_have_their_stop_reason() -> None:
     pause = testing.ScriptedReply([say("Searching.")], stop_reason="pause_turn")
     model = ScriptedModel([testing.refuse(explanation="No."), pause])
@@ -157,7 +149,6 @@ async def test_refusal_and_pause_have_their_stop_reason() -> None:
     assert paused["stop_reason"] == "pause_turn"
 
 
-@requirement("scripted-model.end-of-script")
 async def test_request_after_the_last_step_raises_unless_an_end_is_given() -> None:
     short, endless = ScriptedModel([say("One.")]), ScriptedModel([], then=say("Still here."))
 
@@ -170,7 +161,6 @@ async def test_request_after_the_last_step_raises_unless_an_end_is_given() -> No
     assert reply == [[say("Still here.")], [say("Still here.")]]
 
 
-@requirement("scripted-model.records-requests")
 async def test_requests_are_kept_as_received() -> None:
     model = ScriptedModel([say("One.")])
     messages = [copy.deepcopy(HELLO)]
@@ -183,7 +173,6 @@ async def test_requests_are_kept_as_received() -> None:
     assert model.requests == [{"messages": [HELLO], "system": "Be brief."}, {"messages": []}]
 
 
-@requirement("scripted-model.refuses-what-the-api-refuses")
 async def test_invalid_history_is_refused_as_by_the_api_and_takes_no_step() -> None:
     model = ScriptedModel([say("One.")])
 
@@ -199,7 +188,6 @@ async def test_invalid_history_is_refused_as_by_the_api_and_takes_no_step() -> N
     assert model.remaining_steps == 1
 
 
-@requirement("scripted-model.refuses-what-the-api-refuses")
 @pytest.mark.parametrize(
     ("tools", "problem"),
     [
@@ -242,12 +230,10 @@ async def test_invalid_tools_are_refused(tools: object, problem: str) -> None:
         ),
     ],
 )
-@requirement("scripted-model.refuses-what-the-api-refuses")
 def test_malformed_messages_are_reported(messages: object, problem: str) -> None:
     assert [output[: len(problem)] for output in check_history(messages)] == [problem]
 
 
-@requirement("scripted-model.refuses-what-the-api-refuses")
 def test_final_assistant_message_may_be_empty_but_not_end_in_spaces() -> None:
     assert check_history([HELLO, {"role": "assistant", "content": ""}]) == []
     assert check_history([HELLO, {"role": "assistant", "content": "So "}]) == [
@@ -255,7 +241,6 @@ def test_final_assistant_message_may_be_empty_but_not_end_in_spaces() -> None:
     ]
 
 
-@requirement("scripted-model.refuses-what-the-api-refuses")
 def test_results_in_adjacent_user_messages_are_one_answer() -> None:
     spread = [HELLO, assistant(asks("a"), asks("b")), user(answers("a")), user(answers("b"))]
 
@@ -340,13 +325,11 @@ FAULTS: dict[str, tuple[Callable[[list[Json]], list[Json]], str]] = {
 }
 
 
-@requirement("scripted-model.refuses-what-the-api-refuses")
 @given(histories())
 def test_valid_history_has_no_problems(history: list[Json]) -> None:
     assert check_history(history) == []
 
 
-@requirement("scripted-model.refuses-what-the-api-refuses")
 @given(histories())
 def test_every_planted_fault_is_found(history: list[Json]) -> None:
     missed = [
@@ -377,7 +360,6 @@ def test_checking_never_raises(messages: object) -> None:
     assert all(isinstance(problem, str) for problem in check_history(messages))
 
 
-@requirement("scripted-model.script-as-json")
 def test_script_can_be_written_as_json() -> None:
     text = """[
         [{"type": "text", "text": "I look."}, {"type": "tool_use", "name": "Bash", "input": {}}],
@@ -396,7 +378,6 @@ def test_script_can_be_written_as_json() -> None:
     ]
 
 
-@requirement("scripted-model.script-as-json")
 @pytest.mark.parametrize(
     "text", ["{", "{}", '["hi"]', "[[1]]", '[{"fail": {}}]', '[{"fail": {"status": 1, "x": 2}}]', '[{"cut": []}]']
 )

@@ -186,7 +186,7 @@ def test_damaged_lines_are_reported_with_their_kind(tmp_path: Path) -> None:
     assert [span.state for span in transcript.spans] == ["orphan_result"]
     damage = {result.place.line: result.code for result in transcript.findings if result.place}
     assert damage == {2: "torn_line", 3: "glued_records", 4: "invalid_utf8", 6: "torn_last_line"}
-    assert {result.client for result in transcript.findings if result.code == "invalid_utf8"} == {"skips"}
+    assert {result.acceptance for result in transcript.findings if result.code == "invalid_utf8"} == {"skips"}
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class Client:
 
 @asynccontextmanager
 async def client(
-    folder: Path, *names: str, version: str = "2.1.325", home: Path | None = None, model: str | None = None,
+    folder: Path, *names: str, version: str = "2.1.327", home: Path | None = None, model: str | None = None,
     permissions: Permissions | None = None,
 ) -> AsyncIterator[Client]:  # fmt: skip
     """Open a conversation with these tools, or with those the client offers."""

@@ -66,7 +66,7 @@ class Terminal:
 
 
 @asynccontextmanager
-async def terminal(tmp_path: Path, version: str = "2.1.325", **environment: str) -> AsyncIterator[Terminal]:
+async def terminal(tmp_path: Path, version: str = "2.1.327", **environment: str) -> AsyncIterator[Terminal]:
     project = tmp_path / "project"
     project.mkdir(exist_ok=True)
     opened = Terminal(project, tmp_path / "session", version, environment)

@@ -39,11 +39,11 @@ def deny_all(_question: PermissionRequest, _ask: Ask) -> Deny:
     ("version", "output"),
     [
         (
-            "2.1.325",
+            "2.1.327",
             'Your questions have been answered: "Which?"="B". You can now continue with these answers in mind.',
         ),
         (
-            "2.1.80",
+            "2.0.65",
             'User has answered your questions: "Which?"="B". You can now continue with the user\'s answers in mind.',
         ),
     ],
@@ -61,8 +61,8 @@ async def test_the_answers_of_the_user_are_returned(tmp_path: Path, version: str
 @requirement("ask-tool.answers")
 async def test_a_user_can_approve_without_an_answer(tmp_path: Path) -> None:
     for version, output in (
-        ("2.1.325", "The user did not answer the questions."),
-        ("2.1.80", "User has answered your questions: . You can now continue with the user's answers in mind."),
+        ("2.1.327", "The user did not answer the questions."),
+        ("2.0.65", "User has answered your questions: . You can now continue with the user's answers in mind."),
     ):
         toolbox = Toolbox(tmp_path, [ask_tool(profile(version))], version=version, approver=allow_all)
 
@@ -72,24 +72,21 @@ async def test_a_user_can_approve_without_an_answer(tmp_path: Path) -> None:
         assert record(result)["answers"] == {}
 
 
-@requirement("ask-tool.nobody-there")
+@requirement("ask-tool.without-a-user")
 async def test_without_a_user_the_question_is_refused_or_the_tool_is_missing(tmp_path: Path) -> None:
     for mode in ("default", "bypassPermissions"):
-        toolbox = Toolbox(tmp_path, coding_tools(profile("2.1.80")), version="2.1.80", fallback=mode_policy(mode))
+        toolbox = Toolbox(tmp_path, [ask_tool(profile())], fallback=mode_policy(mode))
         result = await toolbox.call("AskUserQuestion", questions=[WHICH])
 
         assert result.content == "Answer questions?"
         assert kind(result) == "not_granted"
-    for version in ("2.1.197", "2.1.325"):
-        client = profile(version)
-        toolbox = Toolbox(tmp_path, coding_tools(client), version=version)
-        result = await toolbox.call("AskUserQuestion", questions=[WHICH])
+    result = await Toolbox(tmp_path, coding_tools()).call("AskUserQuestion", questions=[WHICH])
 
-        assert "exists but is not enabled in this context" in str(result.content)
-        assert "AskUserQuestion" in {tool.name for tool in coding_tools(client, person=True)}
+    assert "exists but is not enabled in this context" in str(result.content)
+    assert "AskUserQuestion" in {tool.name for tool in coding_tools(person=True)}
 
 
-@requirement("ask-tool.nobody-there")
+@requirement("ask-tool.without-a-user")
 async def test_a_user_can_refuse_to_answer(tmp_path: Path) -> None:
     toolbox = Toolbox(tmp_path, [ask_tool(profile())], approver=deny_all)
 
@@ -98,7 +95,6 @@ async def test_a_user_can_refuse_to_answer(tmp_path: Path) -> None:
     assert kind(result) == "user_denied"
 
 
-@requirement("ask-tool.input")
 async def test_questions_without_a_choice_are_refused(tmp_path: Path) -> None:
     toolbox = Toolbox(tmp_path, [ask_tool(profile())], approver=allow_all)
 

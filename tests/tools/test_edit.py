@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 SNIPPET = "The file {} has been updated. Here's the result of running `cat -n` on a snippet of the edited file:\n{}"
 
 
-async def session_after_read(folder: Path, data: bytes, version: str = "2.1.325") -> tuple[ToolCaller, Path]:
+async def session_after_read(folder: Path, data: bytes, version: str = "2.1.327") -> tuple[ToolCaller, Path]:
     """Write a file and read it; return the session and the path."""
     path = folder / "a.txt"
     path.write_bytes(data)
@@ -58,8 +58,7 @@ async def test_one_text_is_replaced_and_recorded_as_a_patch(tmp_path: Path) -> N
     ("version", "text"),
     [
         ("2.0.65", "All occurrences of 'x' were successfully replaced with 'y'."),
-        ("2.1.80", "All occurrences were successfully replaced."),
-        ("2.1.197", "All occurrences were successfully replaced." + CURRENT),
+        ("2.1.327", "All occurrences were successfully replaced." + CURRENT),
     ],
 )
 async def test_all_occurrences_are_replaced_on_request(tmp_path: Path, version: str, text: str) -> None:
@@ -159,7 +158,7 @@ async def test_an_unread_file_is_kept_if_the_client_and_model_require_it(tmp_pat
     path = tmp_path / "a.txt"
     path.write_bytes(b"a")
 
-    old = await ToolCaller(tmp_path, "2.1.197").edit(path, "a", "b")
+    old = await ToolCaller(tmp_path, "2.0.65").edit(path, "a", "b")
     careful = await ToolCaller(tmp_path, model="claude-sonnet-4-5").edit(path, "a", "b")
     free = await ToolCaller(tmp_path).edit(path, "a", "b")
 
@@ -172,7 +171,7 @@ async def test_an_unread_file_is_kept_if_the_client_and_model_require_it(tmp_pat
 async def test_a_partial_read_allows_edits_but_is_not_a_full_view(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\nb\nc\n")
-    old, new = ToolCaller(tmp_path, "2.1.197"), ToolCaller(tmp_path, model="claude-sonnet-4-5")
+    old, new = ToolCaller(tmp_path, "2.0.65"), ToolCaller(tmp_path, model="claude-sonnet-4-5")
     await old.read(path, limit=1)
     await new.read(path, limit=1)
 
@@ -182,7 +181,7 @@ async def test_a_partial_read_allows_edits_but_is_not_a_full_view(tmp_path: Path
 
     assert new_edit.content == f"The file {path} has been updated successfully."
     assert record(new_edit)["contentNotInModelContext"] is True
-    assert old_edit.content == f"The file {path} has been updated successfully.{CURRENT}"
+    assert str(old_edit.content).startswith(f"The file {path} has been updated. Here's the result")
 
 
 @requirement("edit-tool.read-first")
@@ -190,7 +189,7 @@ async def test_a_read_through_a_link_is_a_read_of_the_file(tmp_path: Path) -> No
     path = tmp_path / "a.txt"
     path.write_bytes(b"a")
     (tmp_path / "link").symlink_to(path)
-    session = ToolCaller(tmp_path, "2.1.80")
+    session = ToolCaller(tmp_path, "2.1.327")
     await session.read("link")
 
     assert not failed(await session.edit(path, "a", "b"))
@@ -201,7 +200,7 @@ async def test_a_read_through_a_link_is_a_read_of_the_file(tmp_path: Path) -> No
 
 @requirement("edit-tool.stale")
 async def test_a_changed_file_is_refused_or_edited_in_its_current_state(tmp_path: Path) -> None:
-    old, path = await session_after_read(tmp_path, b"a\n", "2.1.197")
+    old, path = await session_after_read(tmp_path, b"a\n", "2.0.65")
     new = ToolCaller(tmp_path)
     await new.read(path)
     path.write_bytes(b"a\nmore\n")
@@ -227,7 +226,6 @@ async def test_edits_of_one_message_run_one_after_the_other(tmp_path: Path) -> N
     assert path.read_bytes() == b"9\n"
 
 
-@requirement("edit-tool.locks")
 def test_calls_lock_the_canonical_path_of_their_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.touch()
@@ -244,7 +242,7 @@ def test_calls_lock_the_canonical_path_of_their_file(tmp_path: Path) -> None:
 
 
 @requirement("edit-tool.quotes")
-@pytest.mark.parametrize(("version", "text"), [("2.0.65", "say \"bye\" or 'so'\n"), ("2.1.80", "say “bye” or ‘so’\n")])
+@pytest.mark.parametrize(("version", "text"), [("2.0.65", "say \"bye\" or 'so'\n"), ("2.1.327", "say “bye” or ‘so’\n")])
 async def test_straight_quotes_match_curly_ones(tmp_path: Path, version: str, text: str) -> None:
     session, path = await session_after_read(tmp_path, "say “hello” or ‘hi’\n".encode(), version)
 
@@ -272,7 +270,6 @@ def test_trailing_blanks_of_new_lines_are_dropped_and_not_recorded() -> None:
     assert prose.recorded["new_string"] == tool_input["new_string"]
 
 
-@requirement("edit-tool.exact")
 @pytest.mark.parametrize(
     ("data", "old", "new", "expected"),
     [
@@ -299,7 +296,6 @@ async def test_byte_order_mark_and_line_ends_are_kept(
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
-@requirement("edit-tool.exact")
 @pytest.mark.parametrize(
     ("data", "new", "expected"),
     [
@@ -322,7 +318,6 @@ async def test_edit_gives_all_lines_the_most_common_ending(
     assert path.read_bytes() == expected
 
 
-@requirement("edit-tool.exact")
 async def test_the_seed_profile_keeps_the_line_endings_of_other_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\nb\r\nc\n")
@@ -334,7 +329,6 @@ async def test_the_seed_profile_keeps_the_line_endings_of_other_lines(tmp_path: 
     assert path.read_bytes() == b"a\nB\nX\r\nc\n"
 
 
-@requirement("edit-tool.exact")
 async def test_a_file_with_only_a_byte_order_mark_counts_as_empty(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbf\n")
@@ -379,7 +373,6 @@ async def test_2_0_65_remembers_a_file_by_the_spelling_of_its_path(tmp_path: Pat
     assert not failed(await session.write(f"{tmp_path}/./a.txt", "z\n"))
 
 
-@requirement("edit-tool.exact")
 @pytest.mark.parametrize(
     "data", [b"caf\xe9 a\n", b"a\0b\n", "\ufeffa\n".encode("utf-16-be")], ids=["latin-1", "null", "big-endian"]
 )
@@ -389,11 +382,10 @@ async def test_a_file_whose_encoding_would_change_is_not_changed(tmp_path: Path,
 
     finished = await ToolCaller(tmp_path).edit(path, "a", "b")
 
-    assert "Nothing was written" in str(finished.content)
+    assert "The file was not changed" in str(finished.content)
     assert path.read_bytes() == data
 
 
-@requirement("edit-tool.exact")
 async def test_bytes_that_are_not_text_stay_with_an_older_client(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xff\x80 a \xe9\n")
@@ -408,7 +400,6 @@ async def test_bytes_that_are_not_text_stay_with_an_older_client(tmp_path: Path)
 _CONTENT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=40).map(str.encode)
 
 
-@requirement("edit-tool.exact")
 @given(
     before=_CONTENT,
     after=_CONTENT,
@@ -430,7 +421,6 @@ def test_every_byte_outside_the_replaced_text_stays(before: bytes, after: bytes,
     assert changed == data.replace(old.encode(), new.encode())
 
 
-@requirement("edit-tool.all-or-nothing")
 async def test_an_edit_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     session, path = await session_after_read(tmp_path, b"a")
 
@@ -455,7 +445,6 @@ async def test_broken_utf_16_is_reported_and_not_changed(tmp_path: Path) -> None
     assert path.read_bytes() == b"\xff\xfea\0b"
 
 
-@requirement("edit-tool.exact")
 async def test_2_0_65_numbers_the_lines_of_a_new_blank_file(tmp_path: Path) -> None:
     result = await ToolCaller(tmp_path, "2.0.65").edit(tmp_path / "a.txt", "", "\n\n")
 
@@ -473,7 +462,6 @@ async def test_2_0_65_fills_a_blank_file_only_if_it_was_read(tmp_path: Path) -> 
     assert not failed(await session.edit(path, "", "x"))
 
 
-@requirement("edit-tool.exact")
 async def test_a_name_that_is_too_long_is_reported_with_the_system_error(tmp_path: Path) -> None:
     finished = await ToolCaller(tmp_path).edit(tmp_path / ("x" * 300), "a", "b")
 

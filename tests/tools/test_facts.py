@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import pytest
 
 from toolspan.runtime.profiles import VERSIONS, profile
@@ -22,7 +26,22 @@ def built_in_tools() -> dict[str, Tool]:
 
 @pytest.mark.parametrize("tool", built_in_tools().values(), ids=lambda tool: tool.name)
 def test_a_tool_declares_the_kind_that_transcripts_show_for_its_name(tool: Tool) -> None:
-    assert (tool.kind or "other") == tool_kind(tool.name)
+    assert tool.kind == tool_kind(tool.name)
+
+
+@pytest.mark.parametrize("tool", built_in_tools().values(), ids=lambda tool: tool.name)
+def test_the_texts_that_describe_a_tool_are_sentences(tool: Tool) -> None:
+    texts = [tool.description, *descriptions_in(tool.input_schema)]
+
+    assert [text for text in texts if not re.fullmatch(r"[A-Z`].*[\w`)]\.", text, re.DOTALL)] == []
+
+
+def descriptions_in(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the descriptions of all parameters in a schema, also of those in lists; an empty one if it is missing."""
+    for parameter in schema.get("properties", {}).values():
+        yield parameter.get("description", "")
+        yield from descriptions_in(parameter)
+    yield from descriptions_in(schema["items"]) if "items" in schema else ()
 
 
 @pytest.mark.parametrize("tool", built_in_tools().values(), ids=lambda tool: tool.name)

@@ -17,7 +17,7 @@ FILES = {"src/b.py": "", "src/a.py": "", "notes.md": "", ".dot/c.py": "", "build
 
 
 @requirement("glob-tool.finds")
-@pytest.mark.parametrize(("version", "absolute"), [("2.1.325", False), ("2.1.197", False), ("2.1.80", True)])
+@pytest.mark.parametrize(("version", "absolute"), [("2.1.327", False), ("2.0.65", True)])
 async def test_matching_files_are_listed_oldest_first(tmp_path: Path, version: str, absolute: bool) -> None:
     fill(tmp_path, {**FILES, ".gitignore": "build\n"})
     async with client(tmp_path, "Glob", version=version) as session:
@@ -45,7 +45,7 @@ async def test_a_folder_or_an_absolute_pattern_selects_the_search_root(tmp_path:
 
 
 @requirement("glob-tool.limit")
-@pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
+@pytest.mark.parametrize("version", ["2.1.327", "2.0.65"])
 async def test_a_hundred_names_are_listed_and_the_rest_is_counted(tmp_path: Path, version: str) -> None:
     fill(tmp_path, {f"f{number:03}": "" for number in range(MAX_NAMES + 5)})
     async with client(tmp_path, "Glob", version=version) as session:
@@ -55,19 +55,17 @@ async def test_a_hundred_names_are_listed_and_the_rest_is_counted(tmp_path: Path
     assert [Path(name).name for name in names] == [f"f{number:03}" for number in range(MAX_NAMES)]
     assert note.startswith(
         "(Showing 100 of 105 matching files; 5 more are not listed."
-        if version == "2.1.325"
+        if version == "2.1.327"
         else "(Results are truncated. Consider using a more specific path or pattern.)"
     )
     record = finished.structured
     assert isinstance(record, dict)
     assert record["truncated"] is True
-    assert record.get("totalMatches") == (105 if version == "2.1.325" else None)
+    assert record.get("totalMatches") == (105 if version == "2.1.327" else None)
 
 
 @requirement("glob-tool.refuses")
-@pytest.mark.parametrize(
-    ("version", "wrapped", "note"), [("2.1.325", False, True), ("2.1.197", True, True), ("2.0.65", True, False)]
-)
+@pytest.mark.parametrize(("version", "wrapped", "note"), [("2.1.327", False, True), ("2.0.65", True, False)])
 async def test_a_missing_folder_and_a_file_are_refused(tmp_path: Path, version: str, wrapped: bool, note: bool) -> None:
     fill(tmp_path, FILES)
     async with client(tmp_path, "Glob", version=version) as session:
@@ -84,7 +82,7 @@ async def test_a_pattern_that_ripgrep_rejects_is_an_error_in_the_newest_client(t
     async with client(tmp_path, "Glob") as session:
         finished = await session.call("Glob", pattern="[")
         null = await session.call("Glob", pattern="a\0b")
-    async with client(tmp_path, "Glob", version="2.1.197") as session:
+    async with client(tmp_path, "Glob", version="2.0.65") as session:
         assert await session.text("Glob", pattern="[") == "No files found"
 
     assert str(finished.content).startswith("Search failed — ripgrep rejected the pattern")
@@ -92,7 +90,6 @@ async def test_a_pattern_that_ripgrep_rejects_is_an_error_in_the_newest_client(t
     assert null.span.state == "failed"
 
 
-@requirement("glob-tool.odd-files")
 async def test_odd_names_broken_links_and_pipes_are_handled(tmp_path: Path) -> None:
     fill(tmp_path, {"new\nline.txt": "", "plain.txt": ""})
     bad = os.path.join(os.fsencode(tmp_path), b"bad\xff.txt")  # noqa: PTH118 - bytes

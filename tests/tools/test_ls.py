@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
 from tests.tools.client import client, fill, refusal
 from toolspan.tools.ls import MAX_ENTRIES
 
@@ -23,7 +22,6 @@ async def tree(folder: Path, **fields: object) -> str:
     return text.removesuffix(NOTE)
 
 
-@requirement("ls-tool.tree")
 async def test_a_folder_is_listed_with_its_contents(tmp_path: Path) -> None:
     root = tmp_path / "app"
     fill(root, {"main.go": "", "go.mod": "", "lib/b.go": "", "lib/x/c.go": "", ".env": ""})
@@ -34,7 +32,6 @@ async def test_a_folder_is_listed_with_its_contents(tmp_path: Path) -> None:
     )
 
 
-@requirement("ls-tool.ignore")
 @pytest.mark.parametrize(
     ("ignore", "expected"),
     [
@@ -54,7 +51,6 @@ async def test_entries_that_match_an_ignore_glob_are_omitted(
     assert [line.strip().removeprefix("- ") for line in lines] == expected
 
 
-@requirement("ls-tool.tree")
 async def test_links_are_not_followed_and_odd_names_stay_one_entry(tmp_path: Path) -> None:
     root = tmp_path / "app"
     fill(root, {"d/f": "", "two\nlines": ""})
@@ -67,7 +63,6 @@ async def test_links_are_not_followed_and_odd_names_stay_one_entry(tmp_path: Pat
     ]  # fmt: skip
 
 
-@requirement("ls-tool.limit")
 async def test_a_large_tree_is_cut_at_its_deepest_entries(tmp_path: Path) -> None:
     root = tmp_path / "app"
     fill(root, {f"a/f{number}": "" for number in range(MAX_ENTRIES)} | {"z": ""})
@@ -80,7 +75,6 @@ async def test_a_large_tree_is_cut_at_its_deepest_entries(tmp_path: Path) -> Non
     assert lines[-1].startswith(f"(There are more than {MAX_ENTRIES} entries")
 
 
-@requirement("ls-tool.refuses")
 async def test_a_path_that_is_not_a_folder_is_refused(tmp_path: Path) -> None:
     fill(tmp_path, {"f": ""})
     async with client(tmp_path, "LS", version="seed") as session:

@@ -68,7 +68,7 @@ async def test_a_cell_is_replaced_and_its_outputs_are_removed(tmp_path: Path, pa
 
     new = json.loads(json.dumps(BOOK))
     new["cells"][1] |= {"execution_count": None, "outputs": [], "source": "print('bye')\n"}
-    assert path.read_text(encoding="utf-8") == format_notebook(new, end="")
+    assert path.read_text(encoding="utf-8") == format_notebook(new)
     assert finished.content == "Updated cell c1 with print('bye')\n"
     assert finished.structured == {
         "new_source": "print('bye')\n",
@@ -80,7 +80,7 @@ async def test_a_cell_is_replaced_and_its_outputs_are_removed(tmp_path: Path, pa
         "error": "",
         "notebook_path": str(path),
         "original_file": format_notebook(),
-        "updated_file": format_notebook(new, end=""),
+        "updated_file": format_notebook(new),
     }
 
 
@@ -103,7 +103,7 @@ async def test_cells_are_inserted_and_deleted(tmp_path: Path, path: Path) -> Non
         "execution_count": None,
         "outputs": [],
     }
-    assert path.read_text(encoding="utf-8") == format_notebook(book, end="")
+    assert path.read_text(encoding="utf-8") == format_notebook(book)
     assert first.content == f"Inserted cell {cell_ids[1]} with first"
     assert deleted.content == "Deleted cell cell-2"
 
@@ -175,7 +175,7 @@ async def test_newer_clients_require_a_read_and_older_ones_a_file(tmp_path: Path
     assert text.startswith("<tool_use_error>File must be a Jupyter notebook (.ipynb file).")
     assert missing == refusal("Notebook file does not exist.")
     assert bad == refusal("Notebook is not valid JSON.")
-    assert listed.startswith("<tool_use_error>The file is no notebook")
+    assert listed.startswith("<tool_use_error>The file is not a notebook")
     assert result.structured == {
         "new_source": "x",
         "cell_type": "code",
@@ -226,6 +226,20 @@ async def test_a_notebook_keeps_its_line_endings(tmp_path: Path) -> None:
 
     assert b"\r\n" in path.read_bytes()
     assert b"\n" not in path.read_bytes().replace(b"\r\n", b"")
+
+
+@pytest.mark.anyio
+@requirement("notebook-tool.final-line-break")
+@pytest.mark.parametrize(
+    ("end", "kept"), [("", ""), ("\n", "\n"), ("\r\n", "\n"), ("\n\n\n", "\n"), ("\n ", ""), (" \n", "\n")]
+)
+async def test_a_notebook_keeps_its_final_line_break(tmp_path: Path, end: str, kept: str) -> None:
+    path = tmp_path / "n.ipynb"
+    path.write_bytes((format_notebook(end="") + end).encode())
+    async with client(tmp_path) as session:
+        await edit_cell(session, path, cell_id="r1", new_source="x")
+
+    assert path.read_bytes().decode().rpartition("}")[2] == kept
 
 
 @pytest.mark.anyio

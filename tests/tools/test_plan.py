@@ -38,7 +38,7 @@ def mode(tools: Toolbox) -> object:
 
 
 @requirement("plan-tools.mode")
-@pytest.mark.parametrize("version", ["2.0.65", "2.1.80", "2.1.197", "2.1.325"])
+@pytest.mark.parametrize("version", ["2.0.65", "2.1.327"])
 async def test_plan_mode_starts_and_ends_with_the_tools(tmp_path: Path, version: str) -> None:
     tools = make_toolbox(tmp_path, version)
     async with tools.runner:
@@ -64,30 +64,24 @@ def _named_file(text: str) -> Path:
 
 @requirement("plan-tools.plan")
 async def test_the_source_of_the_plan_depends_on_the_client(tmp_path: Path) -> None:
-    newest = await make_toolbox(tmp_path, "2.1.325").call("ExitPlanMode", plan="mine")
-    newer = await make_toolbox(tmp_path, "2.1.197").call("ExitPlanMode", plan="mine")
-    older = await make_toolbox(tmp_path, "2.1.80").call("ExitPlanMode", plan="mine")
+    newest = await make_toolbox(tmp_path, "2.1.327").call("ExitPlanMode", plan="mine")
+    seed = await make_toolbox(tmp_path, "seed").call("ExitPlanMode", plan="mine")
     oldest = await make_toolbox(tmp_path, "2.0.65").call("ExitPlanMode", plan="mine")
 
     assert newest.content == "User has approved exiting plan mode. You can now proceed."
     assert record(newest)["plan"] is None
-    assert record(newer)["plan"] == "mine"
-    assert record(newer)["planWasEdited"] is True
-    assert record(older)["plan"] == "mine"
-    assert "planWasEdited" not in record(older)
-    path = record(older)["filePath"]
+    assert record(seed)["plan"] == "mine"
+    path = record(seed)["filePath"]
     assert oldest.content == (
         f"No plan file found at {path}. Please write your plan to this file before calling ExitPlanMode."
     )
 
 
-@requirement("plan-tools.nobody-there")
+@requirement("plan-tools.without-a-user")
 async def test_without_a_user_nothing_is_approved(tmp_path: Path) -> None:
     old = make_toolbox(tmp_path, "2.0.65", has_user=False)
-    newer = make_toolbox(tmp_path, "2.1.80", has_user=False)
 
-    refused = [await old.call("EnterPlanMode"), await old.call("ExitPlanMode"), await newer.call("ExitPlanMode")]
+    refused = [await old.call("EnterPlanMode"), await old.call("ExitPlanMode")]
 
-    assert [result.content for result in refused] == ["Enter plan mode?", "Exit plan mode?", "Exit plan mode?"]
+    assert [result.content for result in refused] == ["Enter plan mode?", "Exit plan mode?"]
     assert {kind(result) for result in refused} == {"not_granted"}
-    assert (await newer.call("EnterPlanMode")).span.state == "succeeded"

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.requirement import requirement
 from tests.runtime.permissions.requests import make_request
 from toolspan import Deny, Permissions, Session
 from toolspan.runtime import PermissionRequest
@@ -23,7 +22,6 @@ INVISIBLE = (
 )
 
 
-@requirement("prompt.hostile")
 @given(st.text(st.characters() | st.sampled_from(INVISIBLE + "\t\n\r\x1b")))
 @example(INVISIBLE)
 def test_no_invisible_character_is_left_in_the_text(text: str) -> None:
@@ -35,7 +33,6 @@ def test_no_invisible_character_is_left_in_the_text(text: str) -> None:
     assert shown.count("\n") == text.count("\n")
 
 
-@requirement("prompt.hostile")
 @given(st.text(st.characters() | st.sampled_from(INVISIBLE)), st.integers(2, 20))
 def test_escapes_keep_their_places_when_a_line_is_wrapped(text: str, width: int) -> None:
     line = text.replace("\n", "")
@@ -46,7 +43,6 @@ def test_escapes_keep_their_places_when_a_line_is_wrapped(text: str, width: int)
     assert "".join("".join(row.pieces[::2]) for row in rows) == "".join(pieces[::2])
 
 
-@requirement("prompt.whole")
 def test_lines_of_a_value_do_not_look_like_other_fields() -> None:
     tool_input = {"url": "https://example.org", "prompt": "one\nurl: https://other.example", "n\nurl": {"a": [1]}}
 
@@ -58,7 +54,6 @@ def test_lines_of_a_value_do_not_look_like_other_fields() -> None:
     ]  # fmt: skip
 
 
-@requirement("prompt.whole")
 def test_lines_inside_of_a_diff_are_not_taken_for_its_header() -> None:
     request = make_request("Write", Path("/nowhere"), file_path="a.sql", content="-- x\n++ y\n@@ z\n")
 
@@ -69,7 +64,6 @@ def test_lines_inside_of_a_diff_are_not_taken_for_its_header() -> None:
     ]  # fmt: skip
 
 
-@requirement("prompt.file")
 @pytest.mark.anyio
 async def test_approver_of_a_program_gets_the_resolved_file_and_the_whole_visible_text(tmp_path: Path) -> None:
     project, outside = tmp_path / "project", tmp_path / "outside"

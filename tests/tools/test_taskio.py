@@ -17,7 +17,7 @@ from toolspan.tools import coding_tools
 
 pytestmark = pytest.mark.anyio
 
-OLD = ["2.0.65", "2.1.80", "2.1.197"]
+OLD = ["seed", "2.0.65"]
 
 
 def make_toolbox(folder: Path, version: str) -> Toolbox:
@@ -79,7 +79,7 @@ async def test_a_running_task_is_not_ready_and_its_end_is_shown(tmp_path: Path, 
 
 @requirement("task-tools.output")
 async def test_a_long_output_is_cut_to_its_end_with_the_path_of_the_rest(tmp_path: Path) -> None:
-    async with open_toolbox(make_toolbox(tmp_path, "2.1.197")) as tools:
+    async with open_toolbox(make_toolbox(tmp_path, "2.0.65")) as tools:
         task = await start_task(tools, "seq 20000; echo last")
         output = record(await tools.call("TaskOutput", task_id=task))["task"]["output"]
         path = tools.workspace.tasks_folder / f"{task}.output"
@@ -89,21 +89,9 @@ async def test_a_long_output_is_cut_to_its_end_with_the_path_of_the_rest(tmp_pat
     assert output.endswith("20000\nlast\n")
 
 
-@requirement("task-tools.output")
-async def test_an_older_name_and_input_select_the_same_tool(tmp_path: Path) -> None:
-    async with open_toolbox(make_toolbox(tmp_path, "2.1.197")) as tools:
-        task = await run_task(tools, "true")
-        result = await tools.call("BashOutput", bash_id=task)
-        missing = await tools.call("BashOutput", bash_id="x")
-
-    assert record(result)["retrieval_status"] == "success"
-    assert missing.content == refusal("No task found with ID: x")
-
-
 @requirement("task-tools.stop")
-@pytest.mark.parametrize("version", ["2.1.80", "2.1.197", "2.1.325"])
-async def test_a_stopped_task_has_ended_and_is_forgotten(tmp_path: Path, version: str) -> None:
-    async with open_toolbox(make_toolbox(tmp_path, version)) as tools:
+async def test_a_stopped_task_has_ended_and_is_forgotten(tmp_path: Path) -> None:
+    async with open_toolbox(make_toolbox(tmp_path, "2.1.327")) as tools:
         task = await start_task(tools, "exec sleep 100")
         child = tools.workspace.tasks.get(task)
         stopped = await tools.call("TaskStop", task_id=task)
@@ -138,7 +126,7 @@ async def test_an_old_client_kills_shells_and_remembers_them(tmp_path: Path) -> 
 
 @requirement("task-tools.stop")
 async def test_a_task_that_ended_cannot_be_stopped(tmp_path: Path) -> None:
-    async with open_toolbox(make_toolbox(tmp_path, "2.1.325")) as tools:
+    async with open_toolbox(make_toolbox(tmp_path, "2.1.327")) as tools:
         task = await run_task(tools, "true")
         ended = await tools.call("TaskStop", task_id=task)
         nothing = await tools.call("TaskStop")
@@ -147,9 +135,9 @@ async def test_a_task_that_ended_cannot_be_stopped(tmp_path: Path) -> None:
     assert kind(nothing) == "invalid_input"
 
 
-@requirement("tasks.news")
+@requirement("tasks.notifications")
 async def test_the_end_of_a_task_is_reported_once(tmp_path: Path) -> None:
-    async with open_toolbox(make_toolbox(tmp_path, "2.1.325")) as tools:
+    async with open_toolbox(make_toolbox(tmp_path, "2.1.327")) as tools:
         ran = await tools.call("Bash", command="exit 4", description="count", run_in_background=True)
         await wait_for_tasks(tools)
         (task,) = tools.workspace.tasks.take_finished()
@@ -164,15 +152,12 @@ async def test_the_end_of_a_task_is_reported_once(tmp_path: Path) -> None:
         '<summary>Background command "count" failed with exit code 4</summary>\n'
         "</task-notification>"
     )
-    assert format_notification(task, profile("2.1.325")) == output
-    assert format_notification(task, profile("2.1.80")) == (
-        f"{output}\nRead the output file to retrieve the result: {path}"
-    )
+    assert format_notification(task, profile("2.1.327")) == output
 
 
-@requirement("tasks.news")
+@requirement("tasks.notifications")
 async def test_without_running_tasks_there_is_nothing_to_wait_for(tmp_path: Path) -> None:
-    async with open_toolbox(make_toolbox(tmp_path, "2.1.325")) as tools:
+    async with open_toolbox(make_toolbox(tmp_path, "2.1.327")) as tools:
         await run_task(tools, "exit 0")
         await wait_for_tasks(tools)
         (task,) = tools.workspace.tasks.take_finished()

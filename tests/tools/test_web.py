@@ -25,13 +25,12 @@ def local() -> Tool:
     return webfetch_tool(profile(), web=WebClient(allow_private=True, upgrade_to_https=False))
 
 
-@requirement("webfetch-tool.page")
 async def test_without_a_model_the_page_is_returned_with_the_prompt(tmp_path: Path) -> None:
     body = "<title>Shop</title><p>Open till <b>nine</b>.</p>"
     async with site({"/": html(body)}) as server:
         result = await Toolbox(tmp_path, [local()]).call("WebFetch", url=server.url + "/", prompt="When?")
 
-    assert result.content == (f"Content of {server.url}/, to be read for: When?\n\n# Shop\n\nOpen till **nine**.")
+    assert result.content == (f"Content of {server.url}/\nPrompt: When?\n\n# Shop\n\nOpen till **nine**.")
     output = record(result)
     assert output.pop("durationMs") >= 0
     assert output == {
@@ -43,7 +42,6 @@ async def test_without_a_model_the_page_is_returned_with_the_prompt(tmp_path: Pa
     }
 
 
-@requirement("webfetch-tool.page")
 async def test_with_a_model_its_answer_is_returned(tmp_path: Path) -> None:
     async def answer(prompt: str, page: str) -> str:
         return f"{prompt} {page.upper()}"
@@ -56,7 +54,6 @@ async def test_with_a_model_its_answer_is_returned(tmp_path: Path) -> None:
     assert result.content == "When? NINE"
 
 
-@requirement("webfetch-tool.page")
 async def test_a_long_page_is_read_on_from_an_offset(tmp_path: Path) -> None:
     text = "x" * 100_000 + "end"
     page = HttpResponse(status=200, body=text.encode(), content_type="text/plain")
@@ -65,11 +62,10 @@ async def test_a_long_page_is_read_on_from_an_offset(tmp_path: Path) -> None:
         first = await toolbox.call("WebFetch", url=server.url, prompt="?")
         rest = await toolbox.call("WebFetch", url=server.url, prompt="?", offset=100_000)
 
-    assert str(first.content).endswith("x\n\n[3 more characters, from offset 100000 on]")
+    assert str(first.content).endswith("x\n\n[3 more characters. To read on, use offset 100000.]")
     assert str(rest.content).endswith("\n\nend")
 
 
-@requirement("webfetch-tool.page")
 async def test_a_page_that_is_not_text_is_saved(tmp_path: Path) -> None:
     picture = HttpResponse(status=200, body=b"\x89PNG", content_type="image/png")
     async with site({"/": picture}) as server:
@@ -77,11 +73,10 @@ async def test_a_page_that_is_not_text_is_saved(tmp_path: Path) -> None:
         result = await toolbox.call("WebFetch", url=server.url, prompt="?")
 
     saved = tmp_path / "session/tool-results/toolu_0.png"
-    assert result.content == f"The page is no text (image/png, 4 bytes). Saved to: {saved}"
+    assert result.content == f"The page is not text (image/png, 4 bytes). It was saved to {saved}"
     assert saved.read_bytes() == b"\x89PNG"
 
 
-@requirement("webfetch-tool.moved")
 async def test_a_redirect_to_another_host_is_reported_and_not_followed(tmp_path: Path) -> None:
     async with site({"/": to("https://other.test/new", 301)}) as server:
         result = await Toolbox(tmp_path, [local()]).call("WebFetch", url=server.url + "/", prompt="Read")
@@ -98,7 +93,7 @@ async def test_a_redirect_to_another_host_is_reported_and_not_followed(tmp_path:
 @requirement("webfetch-tool.refusals")
 async def test_local_and_malformed_addresses_are_refused(tmp_path: Path) -> None:
     new = Toolbox(tmp_path, [webfetch_tool(profile())])
-    old = Toolbox(tmp_path, [webfetch_tool(profile("2.1.197"))], version="2.1.197")
+    old = Toolbox(tmp_path, [webfetch_tool(profile("2.0.65"))], version="2.0.65")
 
     undotted = await new.call("WebFetch", url="http://localhost:1/page", prompt="x")
     private = await new.call("WebFetch", url="http://127.0.0.1:1/page", prompt="x")
@@ -125,7 +120,6 @@ class FixedHits:
         return self.hits
 
 
-@requirement("websearch-tool.results")
 async def test_hits_are_returned_as_links_and_excerpts(tmp_path: Path) -> None:
     provider = FixedHits(
         WebSearchHit("One", "https://one.test", "First words."), WebSearchHit("Two", "https://two.test")
@@ -150,7 +144,6 @@ async def test_hits_are_returned_as_links_and_excerpts(tmp_path: Path) -> None:
     }
 
 
-@requirement("websearch-tool.results")
 async def test_domains_are_either_allowed_or_blocked(tmp_path: Path) -> None:
     toolbox = Toolbox(tmp_path, [websearch_tool(profile(), provider=FixedHits())])
 
@@ -162,7 +155,6 @@ async def test_domains_are_either_allowed_or_blocked(tmp_path: Path) -> None:
     assert kind(await toolbox.call("WebSearch", query="x")) == "invalid_input"
 
 
-@requirement("websearch-tool.provider")
 async def test_without_a_key_the_search_reports_the_missing_variable(tmp_path: Path) -> None:
     result = await Toolbox(tmp_path, [websearch_tool(profile())]).call("WebSearch", query="words")
 
@@ -170,7 +162,6 @@ async def test_without_a_key_the_search_reports_the_missing_variable(tmp_path: P
     assert result.span.state == "failed"
 
 
-@requirement("websearch-tool.provider")
 async def test_the_provider_gets_the_key_and_the_domains() -> None:
     def found(request: HttpRequest) -> HttpResponse:
         request_body = json.loads(request.body)
@@ -187,14 +178,13 @@ async def test_the_provider_gets_the_key_and_the_domains() -> None:
     assert "k-1" not in repr(provider)
 
 
-@requirement("websearch-tool.provider")
 @pytest.mark.parametrize(
     ("status", "body", "output"),
     [
-        (401, b"", "refuses the key in TAVILY_API_KEY"),
-        (429, b"", "too many searches"),
+        (401, b"", "rejected the key in TAVILY_API_KEY"),
+        (429, b"", "rate limit is reached"),
         (500, b"", "status code 500"),
-        (200, b"<html>", "no usable answer"),
+        (200, b"<html>", "answer is invalid"),
     ],
 )
 async def test_errors_of_the_provider_are_reported(tmp_path: Path, status: int, body: bytes, output: str) -> None:

@@ -30,7 +30,7 @@ class Toolbox:
         folder: Path,
         tools: Sequence[Tool],
         *,
-        version: str = "2.1.325",
+        version: str = "2.1.327",
         approver: Approver | None = None,
         fallback: Policy | None = None,
         environment: Mapping[str, str] | None = None,

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.requirement import requirement
 from toolspan import read
 from toolspan.formats.source import BytesSource
 from toolspan.testing import TranscriptBuilder, claude_results, codex_builder
@@ -55,7 +54,6 @@ def test_a_call_without_result_has_no_duration() -> None:
     assert (span.duration, span.finished) == (None, None)
 
 
-@requirement("codex.times")
 @pytest.mark.parametrize(("reported", "seconds"), [("2.5", 2.5), ("0.1", 1), ("9" * 20, 1), ("9" * 400, 1)])
 def test_longer_of_recorded_and_reported_duration_counts(reported: str, seconds: float) -> None:
     builder = RolloutBuilder()
@@ -68,7 +66,6 @@ def test_longer_of_recorded_and_reported_duration_counts(reported: str, seconds:
     assert span.duration.total_seconds() == seconds
 
 
-@requirement("times.edge")
 @pytest.mark.parametrize("text", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"])
 def test_impossible_timestamp_is_none(text: str) -> None:
     span = span_with(text, text)
@@ -107,7 +104,6 @@ def test_any_input_is_decoded_or_kept_as_text(data: bytes, value: object) -> Non
     assert decode_json_or_text(data) == value
 
 
-@requirement("times.edge")
 @pytest.mark.parametrize(
     ("text", "result"),
     [
@@ -124,7 +120,6 @@ def test_parsed_timestamp_is_always_representable(text: str | None, result: date
     assert parse_timestamp(text) == result
 
 
-@requirement("time.window-sessions")
 @pytest.mark.parametrize(
     ("at", "since", "until", "inside"),
     [
@@ -146,7 +141,6 @@ def test_unknown_time_is_only_inside_an_unlimited_period(
     assert is_within(at, first or None, last or None) is inside
 
 
-@requirement("time.one-duration")
 def test_a_duration_in_milliseconds_is_the_duration() -> None:
     assert span_with("2026-11-02T09:00:00Z", "2026-11-02T09:00:02.5Z").duration_ms == 2500
     assert span_with("some day", "2026-11-02T09:00:00Z").duration_ms is None

@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
@@ -16,15 +15,13 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+from tests.browser import NO_BROWSER, run_browser
 from toolspan.reading import sample
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
 AXE = Path(__file__).parent / "axe" / "axe.min.js"  # axe-core 4, MPL-2.0; the first line has its version
 TIMEOUT = 120
 """Seconds after which a test fails. Only a fault takes as long, even on a slow machine."""
 _OWN_SOURCES = ("console-api", "javascript", "security")
-NO_BROWSER = "neither Chromium nor its driver is installed (Debian: chromium, chromium-driver)"
 
 
 class Server:
@@ -37,7 +34,7 @@ class Server:
         parts = urlsplit(url)
         self.host, self.port = parts.hostname or "", parts.port or 0
         self.base = f"http://{self.host}:{self.port}"
-        self.token = parts.query.removeprefix("token=")
+        self._secret = ""
 
     def request(
         self, path: str, method: str = "GET", body: str | None = None, **headers: str
@@ -49,19 +46,26 @@ class Server:
             response = connection.getresponse()
             return response.status, {name.lower(): text for name, text in response.getheaders()}, response.read()
 
+    @property
+    def secret(self) -> str:
+        """The secret, in exchange for the token of the printed address."""
+        if not self._secret:
+            body = json.dumps({"token": urlsplit(self.url).query.removeprefix("token=")})
+            status, _, answer = self.request("/api/sign-in", "POST", body)
+            assert status == 200, answer
+            self._secret = json.loads(answer)["secret"]
+        return self._secret
+
     def new_address(self) -> str:
         """Return an address that signs one browser in."""
-        (state,) = (self.runtime / "toolspan" / "ui").glob(f"{self.port}.json")
-        page_token = json.loads(state.read_bytes())["page_token"]
-        headers = {"Authorization": f"Bearer {self.token}", "X_Toolspan_Token": page_token}
-        status, _, body = self.request("/api/token", "POST", "{}", **headers)
+        status, _, body = self.request("/api/token", "POST", "{}", Authorization=f"Bearer {self.secret}")
         assert status == 200, body
         return f"{self.base}/?token={json.loads(body)['token']}"
 
     def get(self, path: str, **query: str) -> Any:
         """Return the JSON at an address of the API."""
         address = f"/api/{path}" + (f"?{urlencode(query)}" if query else "")
-        status, _, body = self.request(address, Authorization=f"Bearer {self.token}")
+        status, _, body = self.request(address, Authorization=f"Bearer {self.secret}")
         assert status == 200, body
         return json.loads(body)
 
@@ -69,7 +73,7 @@ class Server:
         """Yield the names and the data of server-sent events."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT)
         with contextlib.closing(connection):
-            connection.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
+            connection.request("GET", path, headers={"Authorization": f"Bearer {self.secret}"})
             response = connection.getresponse()
             name = ""
             while line := response.readline().decode():
@@ -91,7 +95,8 @@ def command_rows(*words: str | Path) -> list[Any]:
 def running(runtime: Path, *words: str | Path) -> Iterator[Server]:
     """Run `toolspan ui --json --no-open` until the context ends; its state files go to `runtime`."""
     runtime.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "XDG_RUNTIME_DIR": str(runtime), "XDG_CONFIG_HOME": str(runtime / "config")}
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(runtime), "XDG_CONFIG_HOME": str(runtime / "config"),
+                   "XDG_STATE_HOME": str(runtime / "state")}  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-m", "toolspan", "ui", "--json", "--no-open", *map(str, words)],
         stdout=subprocess.PIPE, env=environment,
@@ -189,22 +194,11 @@ class Browser:
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A running browser. Cookies and storage are separate for each server, because they differ in their ports."""
-    if not (CHROMIUM and DRIVER):
+    if NO_BROWSER:
         pytest.skip(NO_BROWSER)
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM or ""
-    profile = tmp_path_factory.mktemp("browser")
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
-                     "--window-size=1360,900", f"--user-data-dir={profile}"):  # fmt: skip
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = webdriver.Chrome(options=options, service=Service(DRIVER))
-    started.set_script_timeout(TIMEOUT)
-    yield started
-    started.quit()
+    for started in run_browser(tmp_path_factory.mktemp("browser")):
+        started.set_script_timeout(TIMEOUT)
+        yield started
 
 
 @pytest.fixture

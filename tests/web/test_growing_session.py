@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.web.conftest import TIMEOUT, Browser, Server, command_rows, running
+from toolspan.analysis.timing import TIME_PARTS
 from toolspan.reading import sample
 from toolspan.testing import TranscriptBuilder
 from toolspan.web.timeline import SessionTimeline
@@ -41,11 +42,17 @@ class Page:
 
 
 def expand_columns(data: dict[str, Any]) -> dict[str, Any]:
-    """Make lists of columns that are one value, because all their values are the same."""
+    """Make lists of columns that have a shorter form, because many of their values are the same."""
     for name in ("calls", "messages", "requests"):
         size = len(next(iter(data[name].values())))
-        data[name] = {key: value if isinstance(value, list) else [value] * size for key, value in data[name].items()}
+        data[name] = {key: expand_column(value, size) for key, value in data[name].items()}
     return data
+
+
+def expand_column(value: Any, size: int) -> list[Any]:
+    if isinstance(value, dict):
+        return [value["values"][n] for n in value["index"]]
+    return value if isinstance(value, list) else [value] * size
 
 
 def apply_changes(data: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +63,6 @@ def apply_changes(data: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any
     result = data | {key: answer[key] for key in ("version", "session", "base", "agents") if key in answer}
     if "order" not in answer:
         return result
-    result["names"] = data["names"] + answer["names"]
     for table in ("calls", "messages", "requests"):
         columns = {name: list(values) for name, values in data[table].items()}
         for name, column in columns.items():
@@ -72,15 +78,14 @@ def apply_changes(data: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any
 
 def page_rows(data: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Return calls and messages in the order of the page."""
-    names, calls, messages = data["names"], data["calls"], data["messages"]
-    branches = ("active", "compacted", "abandoned")
+    calls, messages = data["calls"], data["messages"]
     rows: list[tuple[Any, ...]] = []
     for code in data["order"]:
         n, kind = divmod(code, 3)
         if kind == 0:
-            rows.append((calls["id"][n], names[calls["state"][n]], calls["took"][n], branches[calls["branch"][n]]))
+            rows.append(tuple(calls[name][n] for name in ("id", "state", "duration_ms", "branch")))
         elif kind == 1:
-            rows.append((messages["line"][n], names[messages["voice"][n]], branches[messages["branch"][n]]))
+            rows.append(tuple(messages[name][n] for name in ("line", "voice", "branch")))
         else:
             rows.append((data["agents"][n]["id"], data["agents"][n]["linked"]))
     return rows
@@ -106,12 +111,13 @@ def assert_equals_commands(data: dict[str, Any], file: Path) -> None:
     """Compare a timeline with `show --json` and `calls --json`."""
     (shown,) = command_rows("show", file, "--thinking")
     facts = {key: value for key, value in data["session"].items() if key != "findings"}
-    assert facts == shown["session"]
+    spent = ("context_last", "context_max", "cost_usd", "unpriced_requests")  # the page takes them from `usage`
+    assert facts == {name: value for name, value in shown["session"].items() if name not in spent}
     assert page_rows(data) == list(shown_rows(shown["turns"]))
-    calls = {row["id"]: (row["state"], row["error_kind"]) for row in command_rows("calls", file.parent)}
-    names, columns = data["names"], data["calls"]
-    states = zip(columns["id"], columns["state"], columns["error"], strict=True)
-    assert {name: (names[state], names[error]) for name, state, error in states} == calls
+    names = ("state", "error_kind", "exit_code", "batch", "request_line", "result_line", "session", "truncated", "file")
+    calls = {row["id"]: [row[name] for name in names] for row in command_rows("calls", file.parent)}
+    columns = data["calls"]
+    assert {call: [columns[name][n] for name in names] for n, call in enumerate(columns["id"])} == calls
     whole = expand_columns(json.loads(SessionTimeline((str(file),), None).encode_changes("")))
     assert data["session"]["findings"] == whole["session"]["findings"]
     assert named_slices(data) == named_slices(whole)
@@ -119,9 +125,9 @@ def assert_equals_commands(data: dict[str, Any], file: Path) -> None:
 
 def named_slices(data: dict[str, Any]) -> list[tuple[int, int, str]]:
     """Return what the time was used for, in times since 1970."""
-    at, names, slices = data["base"], data["names"], []
+    at, slices = data["base"], []
     for gap, length, part in zip(*[iter(data["slices"])] * 3, strict=True):
-        slices.append((at + gap, at + gap + length, names[part]))
+        slices.append((at + gap, at + gap + length, TIME_PARTS[part]))
         at += gap + length
     return slices
 
@@ -167,7 +173,7 @@ def server(growing: Growing, tmp_path: Path) -> Iterator[Server]:
 @pytest.fixture
 def page(server: Server) -> Page:
     opened = Page(server, SESSION)
-    opened.ask()  # starts the worker that stays
+    opened.ask()  # makes a worker keep the timeline
     return opened
 
 
@@ -198,20 +204,20 @@ def test_nothing_is_sent_if_nothing_changed(growing: Growing, page: Page) -> Non
 
 
 def test_a_stream_starts_with_the_changes_since_the_page_was_made(growing: Growing, server: Server) -> None:
-    _, _, body = server.request("/", Authorization=f"Bearer {server.token}")
-    (position,) = re.findall(rb'name="toolspan-position" content="([0-9-]+)"', body)
+    _, _, body = server.request("/", Authorization=f"Bearer {server.secret}")
+    (position,) = re.findall(rb'name="toolspan-position" content="([0-9a-f-]+)"', body)
     with contextlib.closing(server.events("/api/live")) as events:
         next(events)  # it is connected
         growing.add_calls(1)
         growing.write()
         assert next(data for name, data in events if name == "changed") == [SESSION]
 
-    for after, expected in ((position.decode(), [SESSION]), ("0-99", None)):
+    for after, expected in ((position.decode(), [SESSION]), ("0-0-0", None)):
         with contextlib.closing(server.events(f"/api/live?after={after}")) as events:
             assert next(data for name, data in events if name == "changed") == expected
 
 
-def test_open_pages_of_several_sessions_do_not_replace_each_others_workers(growing: Growing, server: Server) -> None:
+def test_open_pages_of_several_sessions_do_not_drop_each_others_timelines(growing: Growing, server: Server) -> None:
     sessions = [SESSION, *(SESSION[:-1] + str(number) for number in (2, 3, 4))]
     for name in sessions[1:]:
         builder = TranscriptBuilder(session_id=name, cwd="/home/user/grow").prompt("Go")
@@ -222,7 +228,7 @@ def test_open_pages_of_several_sessions_do_not_replace_each_others_workers(growi
     assert all("after" in page.ask() for page in pages)
 
 
-def test_only_a_running_session_gets_a_worker_that_stays(growing: Growing, server: Server, page: Page) -> None:
+def test_only_the_timeline_of_a_running_session_is_kept_at_once(growing: Growing, server: Server, page: Page) -> None:
     running = TranscriptBuilder(session_id=SESSION[:-1] + "2", cwd=f"/home/user/{SESSION}", start=datetime.now(UTC))
     call = running.prompt("Go").call("Bash", {"command": "make"})
     file = growing.file.with_name(f"{running.session_id}.jsonl")
@@ -231,7 +237,7 @@ def test_only_a_running_session_gets_a_worker_that_stays(growing: Growing, serve
         next(rows for name, rows in events if name == "sessions" and rows)
         token = server.get(f"session/{running.session_id}/timeline")["version"].partition("-")[0]
         again = server.get(f"session/{running.session_id}/timeline")["version"].partition("-")[0]
-        assert again == token  # of the same worker, which also tells what runs now
+        assert again == token  # of the same timeline
         running.result(call, "made")
         call = running.call("Bash", {"command": "make test"})
         running.write(file)
@@ -242,13 +248,26 @@ def test_only_a_running_session_gets_a_worker_that_stays(growing: Growing, serve
 @pytest.mark.parametrize("way", ["stopped", "killed"])
 def test_no_worker_outlives_the_server(server: Server, page: Page, way: str) -> None:
     assert page.data["order"]
-    workers = psutil.Process(server.process.pid).children(recursive=True)
-    workers[-1].suspend()  # as one that computes: it does not notice that its connection is closed
+    helpers = psutil.Process(server.process.pid).children()
+    workers = [worker for helper in helpers for worker in helper.children()]
+    for worker in workers:
+        worker.suspend()  # as one that computes: it does not notice that its connection is closed
     server.process.send_signal(signal.SIGTERM if way == "stopped" else signal.SIGKILL)
     server.process.wait(TIMEOUT)
-    psutil.wait_procs(workers, timeout=TIMEOUT)
-    assert len(workers) == 2
-    assert not [worker for worker in workers if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
+    if way == "killed":
+        for worker in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.resume()
+    psutil.wait_procs([*helpers, *workers], timeout=TIMEOUT)
+    assert len(workers) > 2
+    assert not any(map(is_alive, [*helpers, *workers]))
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_numbers_equal_the_commands_after_each_growth(growing: Growing, server: Server, page: Page) -> None:
@@ -337,7 +356,7 @@ def test_subagents_appear_below_their_calls_and_grow(growing: Growing, page: Pag
 
         changes = page.ask()
 
-        assert changes["calls"]["id"][-1] == call
+        assert call in changes["calls"]["id"]
         assert_equals_commands(page.data, growing.file)
 
 
@@ -363,7 +382,7 @@ def test_an_unknown_version_gets_the_whole_timeline(server: Server, page: Page) 
     whole = server.get(f"session/{SESSION}/timeline", after="0badc0de-3")
     assert whole["order"] == page.data["order"]
     status, _, body = server.request(
-        f"/api/session/{SESSION}/timeline?after=..%2Fx", Authorization=f"Bearer {server.token}"
+        f"/api/session/{SESSION}/timeline?after=..%2Fx", Authorization=f"Bearer {server.secret}"
     )
     assert (status, "version" in json.loads(body)["error"]) == (400, True)
 
@@ -377,7 +396,7 @@ def test_a_whole_message_is_found_by_its_line(growing: Growing, page: Page, serv
     place = {"message": str(messages["line"][-1]), "part": str(messages["part"][-1]), "file": str(growing.file)}
     assert server.get(f"session/{SESSION}/timeline", **place)["text"] == ("word " * 4000).strip()
     status, _, _ = server.request(
-        f"/api/session/{SESSION}/timeline?message=1&file=%2Fetc%2Fpasswd", Authorization=f"Bearer {server.token}"
+        f"/api/session/{SESSION}/timeline?message=1&file=%2Fetc%2Fpasswd", Authorization=f"Bearer {server.secret}"
     )
     assert status == 404
 
@@ -441,4 +460,25 @@ def test_the_open_page_changes_only_the_rows_that_changed(
     growing.write()
     browser.wait("[...document.querySelectorAll('.item.agent b')].some((e) => e.innerText === 'Explore')")
     assert browser.run("return window.changes") == 0
+    assert browser.problems() == []
+
+
+def test_a_page_says_how_many_rows_are_new_and_follows_at_the_end(
+    growing: Growing, server: Server, empty_browser: Browser
+) -> None:
+    browser = empty_browser
+    browser.sign_in(server)
+    browser.open(f"/session/{SESSION}", ".item.call")
+    for added, total in ((2, 2), (1, 3)):
+        growing.add_calls(added)
+        growing.write()
+        browser.wait(f"document.querySelector('[data-test=news]')?.innerText === '{total} new rows ↓'")
+    assert browser.barriers() == []
+    browser.click("[data-test=news]")
+    browser.wait("!document.querySelector('[data-test=news]')")
+    last = growing.builder.call("Read", {"file_path": "/home/user/grow/last.py"}, after_ms=900)
+    growing.builder.result(last, "end", after_ms=120)
+    growing.write()
+    browser.wait("[...document.querySelectorAll('.item.call .about')].some((e) => e.innerText === 'last.py')")
+    assert browser.texts("[data-test=news]") == []
     assert browser.problems() == []

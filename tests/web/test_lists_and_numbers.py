@@ -25,8 +25,8 @@ def test_marks_of_the_overview_lead_to_what_they_count(browser: Browser) -> None
     assert browser.barriers() == []
     assert browser.texts("[data-test=overview-calls]") == [str(stats["calls"])]
     assert browser.texts("[data-test=sessions]") == [str(stats["sessions"])]
-    failed = browser.texts("[data-test=overview-failed]")[0]
-    assert int(failed) == stats["errors"]
+    failed = browser.texts("[data-test=overview-unsuccessful]")[0]
+    assert int(failed) == stats["unsuccessful"]
     costs = sum(row["cost_usd"] for row in command_rows("usage", "--by", "day", sample.archive()))
     assert browser.texts("[data-test=overview-cost]") == [f"${costs:.2f}"]
     squares = browser.run(
@@ -42,13 +42,13 @@ def test_marks_of_the_overview_lead_to_what_they_count(browser: Browser) -> None
     address, count = squares[0]
     browser.click("a.cell")
     browser.wait(f"{CALL_COUNT} === {count} && location.href === {json.dumps(address)}")
-    browser.open("/calls?failed=yes", "tr.link")
+    browser.open("/calls?unsuccessful=yes", "tr.link")
     assert browser.texts("[data-test=calls]") == [f"{failed} calls"]
     browser.open(causes[0][0].removeprefix(browser.server.base), "tr.link")
     assert browser.texts("[data-test=group-count]") == [str(causes[0][1])]
     server = stats["servers"][0]
-    browser.open(f"/calls?server={server['server']}&failed=yes", "tr.link")
-    assert browser.texts("[data-test=calls]") == [f"{server['errors']} calls"]
+    browser.open(f"/calls?server={server['server']}&unsuccessful=yes", "tr.link")
+    assert browser.texts("[data-test=calls]") == [f"{server['unsuccessful']} calls"]
     assert browser.problems() == []
 
 
@@ -132,7 +132,7 @@ def test_a_cause_is_muted_fixed_and_shown_again_and_a_broken_file_is_kept(browse
     browser.open("/errors", "tr.issue")
     assert browser.texts("[data-test=count]") == [f"{len(groups)} causes"]
     failures = sum(group["count"] for group in groups if group["kind"] != "orphan_result")
-    assert browser.texts("[data-test=failures]") == [f"{failures} failed calls"]
+    assert browser.texts("[data-test=unsuccessful]") == [f"{failures} unsuccessful calls"]
     browser.open(f"/errors?group={GROUP}", "tr.link")
     assert len(browser.texts("tr.link")) == len(command_rows("calls", sample.archive(), "--group", GROUP)) == 2
     browser.press("m")
@@ -160,7 +160,7 @@ def test_a_cause_is_muted_fixed_and_shown_again_and_a_broken_file_is_kept(browse
 
 
 def test_a_text_that_the_calls_of_a_group_share_is_shown_once(tmp_path: Path, empty_browser: Browser) -> None:
-    rejection = "The user doesn't want to proceed with this tool use. STOP what you are doing and wait."
+    rejection = "Exit code 1\nnpm error code E403: publishing is not allowed from here"
     builder = TranscriptBuilder().prompt("Publish it")
     for command in ("npm publish", "npm publish --tag next", "npm publish --dry-run"):
         builder.result(builder.call("Bash", {"command": command}), rejection, is_error=True, after_ms=2000)
@@ -170,21 +170,18 @@ def test_a_text_that_the_calls_of_a_group_share_is_shown_once(tmp_path: Path, em
         (group,) = (row for row in server.get("errors") if row["count"] == 3)
         empty_browser.open(f"/errors?group={group['id']}", "tr.link")
         assert len(empty_browser.texts("tr.link")) == 3
-        assert empty_browser.texts("main")[0].count("doesn't want to proceed") == 1
+        assert empty_browser.texts("main")[0].count("publishing is not allowed") == 1
         empty_browser.resize(390, 800)
         empty_browser.wait("document.querySelector('table.small tr.link')")
-        assert empty_browser.texts("main")[0].count("doesn't want to proceed") == 1
+        assert empty_browser.texts("main")[0].count("publishing is not allowed") == 1
         assert empty_browser.problems() == []
 
 
-def test_a_mark_needs_the_token_of_the_page_and_a_known_status(tmp_path: Path) -> None:
+def test_a_mark_needs_the_secret_and_a_known_status(tmp_path: Path) -> None:
     with running(tmp_path, sample.archive()) as server:
-        secret = {"Authorization": f"Bearer {server.token}"}
+        secret = {"Authorization": f"Bearer {server.secret}"}
         body = json.dumps({"status": "muted"})
-        assert server.request(f"/api/muted/{GROUP}", "POST", body, **secret)[0] == 403
-        page = server.request("/", Cookie=_cookie(server))[2].decode()
-        token = page.partition('name="toolspan-token" content="')[2].partition('"')[0]
-        secret["X-Toolspan-Token"] = token
+        assert server.request(f"/api/muted/{GROUP}", "POST", body)[0] == 401
         for path, text in ((GROUP, "{}"), (GROUP, '{"status": "gone"}'), ("a.b", body), (GROUP, "x" * 5000)):
             assert server.request(f"/api/muted/{path}", "POST", text, **secret)[0] in (400, 413), text
         file = tmp_path / "config" / "toolspan" / "muted.json"
@@ -194,10 +191,6 @@ def test_a_mark_needs_the_token_of_the_page_and_a_known_status(tmp_path: Path) -
         assert server.request(f"/api/muted/{GROUP}", "POST", '{"status": null}', **secret)[0] == 200
         assert json.loads(file.read_text(encoding="utf-8")) == {"groups": {}}
         assert [path.name for path in file.parent.iterdir()] == ["muted.json"]
-
-
-def _cookie(server: Server) -> str:
-    return server.request(f"/?token={server.token}")[1]["set-cookie"].partition(";")[0]
 
 
 def test_durations_are_rounded_as_in_the_commands(browser: Browser) -> None:

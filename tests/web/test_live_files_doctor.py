@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,12 +16,12 @@ import pytest
 
 from tests.analysis.recorded_edits import ClaudeFolder
 from tests.fork_server import TOOLSPAN, run_toolspan
-from tests.requirement import requirement
 from tests.web.conftest import TIMEOUT, Browser, Server, command_rows, open_empty_page, running
 from toolspan.reading import sample
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
+ASKING_SERVER = Path(__file__).parents[1] / "integrations/mcp_client/asking_server.py"
 DAMAGED = "16d9c7a2-f584-4e3b-90c1-d2b8a5e7f463"
 
 
@@ -55,6 +56,8 @@ def ui_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiServer]:
     workspace.write("plan.md", "one\n")
     workspace.edit("plan.md", "one", "two")
     workspace.edit("plan.md", "two", "<b>three</b>")
+    workspace.write("linked.md", "one\n")
+    workspace.edit("linked.md", "one", "two")
     workspace.builder.write(archive / "claude" / "projects" / "-work" / f"{workspace.builder.session_id}.jsonl")
     env = {**os.environ, "XDG_RUNTIME_DIR": str(folder / "run"), "CLAUDE_CONFIG_DIR": str(archive / "claude")}
     with running(folder / "run", archive) as server:
@@ -68,7 +71,7 @@ def page(driver: Any, ui_server: UiServer) -> Browser:
     return browser
 
 
-def call(name: str, tool: str, **tool_input: str) -> bytes:
+def call(name: str, tool: str, **tool_input: object) -> bytes:
     content = [{"type": "tool_use", "id": name, "name": tool, "input": tool_input}]
     return json.dumps({"type": "assistant", "message": {"role": "assistant", "content": content}}).encode() + b"\n"
 
@@ -170,7 +173,6 @@ def test_a_permission_request_of_the_client_is_answered_in_the_page(ui_server: U
         page.wait("!document.querySelector('[data-test=question]')")
 
 
-@requirement("prompt.file")
 def test_a_card_names_the_file_with_links_resolved(ui_server: UiServer, page: Browser) -> None:
     folder = ui_server.workspace.folder
     bashrc = folder.parent / ".bashrc"
@@ -192,6 +194,7 @@ def test_a_card_names_the_file_with_links_resolved(ui_server: UiServer, page: Br
         assert page.barriers() == []
         page.click("[data-key=deny]")
         next_row(process)
+        page.wait("!document.querySelector('[data-test=question]')")
         send(process, call("toolu_3", "Write", file_path="new.txt", content="x"))
         page.wait("document.querySelector('[data-test=file]')")
         assert page.texts("[data-test=file] b") == [str(folder / "new.txt")]
@@ -218,7 +221,6 @@ def test_a_card_names_the_file_with_links_resolved(ui_server: UiServer, page: Br
     assert page.problems() == []
 
 
-@requirement("prompt.hostile")
 def test_a_card_shows_invisible_characters_by_number(ui_server: UiServer, page: Browser) -> None:
     page.open("/live", ".live h1")
     with ui_server.start("exec", "--approve", "web") as process:
@@ -230,6 +232,7 @@ def test_a_card_shows_invisible_characters_by_number(ui_server: UiServer, page: 
         assert page.barriers() == []
         page.click("[data-key=deny]")
         next_row(process)
+        page.wait("!document.querySelector('[data-test=question]')")
         send(process, call("toolu_2", "WebFetch", url="https://example.org/\u2066x", prompt="one\ntwo"))
         page.wait("document.querySelector('[data-test=question]')")
         assert page.texts(".preview .line") == ["url: https://example.org/<U+2066>x", "prompt:", "one", "two"]
@@ -238,7 +241,36 @@ def test_a_card_shows_invisible_characters_by_number(ui_server: UiServer, page: 
     assert page.problems() == []
 
 
-@requirement("prompt.whole")
+def test_a_question_of_an_mcp_server_is_answered_in_the_page(ui_server: UiServer, page: Browser) -> None:
+    folder = ui_server.workspace.folder
+    (folder / "schemas.json").write_text(json.dumps({"ask": {"type": "object"}}), encoding="utf-8")
+    server = {"command": sys.executable, "args": [str(ASKING_SERVER), str(folder / "schemas.json")]}
+    (folder / "servers.json").write_text(json.dumps({"mcpServers": {"travel": server}}), encoding="utf-8")
+    fields = {"city": {"type": "string"}, "room": {"type": "string", "enum": ["s", "d"]}, "note": {"type": "string"}}
+    schema = {"type": "object", "properties": fields, "required": ["city", "room"]}
+    form = {"message": "Where \u202eto?", "requestedSchema": schema}
+    page.open("/live", ".live h1")
+    with ui_server.start(
+        "exec", "--approve", "web", "--mcp-config", "servers.json", "--allowed-tools", "mcp__travel__ask"
+    ) as process:
+        send(process, call("toolu_1", "mcp__travel__ask", form=form))
+        page.wait("document.querySelector('[data-test=question] fieldset')")
+        (heading, *_) = page.texts("[data-test=question] legend")
+        assert "travel" in heading
+        assert "\u202e" not in heading
+        assert page.run("return document.querySelector('[data-key=allow]').disabled")
+        page.run("document.querySelector('fieldset input[type=text]').focus()")
+        page.press("Rome")
+        page.click("fieldset:nth-of-type(2) input[type=radio]")
+        assert page.barriers() == []
+        page.wait("!document.querySelector('[data-key=allow]').disabled")  # the note is optional
+        page.click("[data-key=allow]")
+        row = next_row(process)
+        assert json.loads(row["content"][0]["text"]) == [{"action": "accept", "content": {"city": "Rome", "room": "s"}}]
+        page.wait("!document.querySelector('[data-test=question]')")
+    assert page.problems() == []
+
+
 @pytest.mark.parametrize(
     "command",
     ["touch made-{0}\n" + "\n" * 300 + "touch last-{0}", "touch made-{0} " + "made-{0} " * 2000 + "last-{0}"],
@@ -293,7 +325,7 @@ def test_files_show_the_numbers_of_the_command_and_open_a_history(ui_server: UiS
     page.open("/files", "table.rows tbody tr.link")
     assert page.texts("[data-test=count]") == [f"{len(rows)} files"]
     assert page.texts("tbody tr.link td:nth-child(3)") == [str(row["changes"]) for row in rows]
-    assert page.texts("tbody tr.link td:nth-child(5)") == [str(row["errors"]) for row in rows]
+    assert page.texts("tbody tr.link td:nth-child(5)") == [str(row["unsuccessful"]) for row in rows]
     page.open("/files?q=plan.md", "table.rows tbody tr.link")
     page.press("j", "\ue007")
     page.wait("document.querySelector('.file .points')")
@@ -348,6 +380,71 @@ def test_a_file_is_restored_after_a_question_and_what_was_there_is_kept(ui_serve
     assert ui_server.workspace.content("plan.md.before-restore") == "<b>three</b>\n"
 
 
+def test_a_restore_names_the_file_behind_a_link(ui_server: UiServer, page: Browser) -> None:
+    path = Path(ui_server.workspace.path("linked.md"))
+    (history,) = command_rows("files", path, ui_server.archive, "--contents")
+    real = path.with_name("real.md")
+    path.rename(real)
+    path.symlink_to(real)
+    page.open(f"/files?path={path}&at={history['points'][1]['call']}", ".file .at .code")
+    page.click("[data-key=restore]")
+    page.wait("document.querySelector('dialog .difflines')")
+    assert page.texts("dialog [data-test=target]") == [f"{real} through the link {path}"]
+    assert "real.md.before-restore" in page.texts("dialog")[0]
+    page.click("[data-test=confirm]")
+    page.wait("document.querySelector('[data-test=restored]')")
+    assert page.texts("[data-test=restored] .mono") == [str(real)]
+    assert path.is_symlink()
+    assert real.read_text(encoding="utf-8") == "one\n"
+    assert ui_server.workspace.content("real.md.before-restore") == "two\n"
+
+
+def test_always_in_all_projects_needs_a_second_click(ui_server: UiServer, page: Browser) -> None:
+    rule = {"toolName": "Bash", "ruleContent": "make:*"}
+    suggestions = [{"type": "addRules", "rules": [rule], "behavior": "allow", "destination": "userSettings"}]
+    button = "[data-test=question] [data-scope=user]"
+    page.open("/live", ".live h1")
+    with ui_server.start("hook", "approve") as process:
+        assert process.stdin is not None
+        process.stdin.write(permission_request(permission_suggestions=suggestions))
+        process.stdin.close()
+        process.stdin = None
+        page.wait(f"document.querySelector('{button}')")
+        label = page.texts(button)[0]
+        page.run(f"document.querySelector('{button}').focus()")
+        page.click(button)
+        page.wait(f"document.querySelector('{button}')?.innerText === 'Always, everywhere: click again'")
+        page.run("document.activeElement.blur()")  # another thought
+        page.wait(f"document.querySelector('{button}')?.innerText === {json.dumps(label)}")
+        assert process.poll() is None
+        page.click(button)
+        page.wait(f"document.querySelector('{button}')?.innerText === 'Always, everywhere: click again'")
+        assert process.poll() is None
+        page.click(button)
+        output, _ = process.communicate(timeout=TIMEOUT)
+    decision = json.loads(output)["hookSpecificOutput"]["decision"]
+    assert decision["behavior"] == "allow"
+    assert [update["destination"] for update in decision["updatedPermissions"]] == ["userSettings"]
+    page.wait("!document.querySelector('[data-test=question]')")
+
+
+def test_a_question_is_answered_on_the_page_of_its_session(ui_server: UiServer, page: Browser) -> None:
+    session = str(ui_server.workspace.builder.session_id)
+    page.open(f"/session/{session}", ".session")
+    for key in ("allow", "deny"):
+        with ui_server.start("hook", "approve") as process:
+            assert process.stdin is not None
+            process.stdin.write(permission_request(session_id=session))
+            process.stdin.close()
+            process.stdin = None
+            page.wait("document.querySelector('.session [data-test=question]')")
+            page.click(f".session [data-test=question] [data-key={key}]")
+            output, _ = process.communicate(timeout=TIMEOUT)
+        assert json.loads(output)["hookSpecificOutput"]["decision"]["behavior"] == key
+        page.wait("!document.querySelector('[data-test=question]')")
+    assert page.problems() == []
+
+
 def test_a_damaged_session_is_repaired_in_a_copy(ui_server: UiServer, page: Browser) -> None:
     reports = command_rows("doctor", ui_server.archive)
     bad = sorted((row for row in reports if not row["healthy"]), key=lambda row: DAMAGED not in row["file"])
@@ -380,8 +477,9 @@ def test_a_session_is_shared_after_a_preview_of_what_is_replaced(ui_server: UiSe
     values = len({row["placeholder"] for row in replaced})
     assert page.texts("[data-test=replacements]")[0].startswith(f"{len(replaced)} replacements of {values} value")
     text = page.driver.execute_async_script(
-        "const done = arguments[0]; fetch(document.querySelector('[data-test=download]').href)"
-        ".then((response) => response.text()).then(done)"
+        "const done = arguments[0]; HTMLAnchorElement.prototype.click = function () {"
+        "delete HTMLAnchorElement.prototype.click; fetch(this.href).then((response) => response.text()).then(done) };"
+        "document.querySelector('[data-test=download]').click()"
     )
     assert "/home/[user-" in text
     assert "mira" not in text

@@ -18,31 +18,100 @@ SESSION = "5f0c1d7e-2b64-4c1b-9a53-0d6f1c7b8e21"
 
 
 def test_requests_without_the_secret_are_refused(server: Server) -> None:
-    for path in ("/", "/sessions", "/api/sessions", "/api/live", f"/api/session/{SESSION}", "/?token=wrong"):
-        status, headers, body = server.request(path)
-        assert status == 403, path
-        assert SESSION.encode() not in body or path.endswith(SESSION)
-        assert "set-cookie" not in headers
+    for path in ("/api/sessions", "/api/live", f"/api/session/{SESSION}", "/api/sessions?token=wrong", "/api/nothing"):
+        status, _, body = server.request(path)
+        assert status == 401, path
+        assert SESSION.encode() not in body
+    page = server.request("/sessions")
+    assert page[0] == 200
+    assert "set-cookie" not in page[1]
+    assert server.secret.encode() not in page[2]
 
 
-def test_an_address_sets_once_a_strict_cookie_that_opens_the_page(server: Server) -> None:
+def test_an_address_signs_one_browser_in_and_is_worth_nothing_after_that(server: Server) -> None:
     token = server.new_address().rpartition("=")[2]
-    assert server.request("/api/sessions", Authorization=f"Bearer {token}")[0] == 403
-    status, headers, _ = server.request(f"/session/x?call=y&token={token}")
-    assert (status, headers["location"]) == (303, "/session/x?call=y")
-    second = server.request(f"/?token={token}")
-    assert second[0] == 403
-    assert "set-cookie" not in second[1]
-    assert b"Run toolspan ui again" in second[2]
-    cookie = headers["set-cookie"].lower()
-    assert "httponly" in cookie
-    assert "samesite=strict" in cookie
-    status, headers, page = server.request("/", Cookie=headers["set-cookie"].partition(";")[0])
-    assert status == 200
+    assert server.request("/api/sessions", Authorization=f"Bearer {token}")[0] == 401
+    assert server.request(f"/api/sessions?token={token}")[0] == 401
+    sign_in = ("/api/sign-in", "POST", json.dumps({"token": token}))
+    status, _, body = server.request(*sign_in)
+    assert (status, json.loads(body)) == (200, {"secret": server.secret})
+    status, _, body = server.request(*sign_in)
+    assert status == 403
+    assert b"Run toolspan ui again" in body
+    for body in (b"", b"{}", b"[]", b'{"token": 1}', b"{" * 5000):
+        assert server.request("/api/sign-in", "POST", body.decode())[0] in (400, 403)
+
+
+def test_the_page_runs_only_its_own_scripts(server: Server) -> None:
+    _, headers, page = server.request("/")
     assert "script-src 'self';" in headers["content-security-policy"]
     assert "unsafe" not in headers["content-security-policy"]
     assert b"<script>" not in page
     assert b"style=" not in page
+
+
+def test_the_secret_survives_a_restart_and_is_private(tmp_path: Path) -> None:
+    with running(tmp_path, sample.archive(), "--port", "0") as first:
+        secret, port = first.secret, first.port
+    file = tmp_path / "state" / "toolspan" / "ui-secret"
+    assert file.stat().st_mode & 0o077 == 0
+    with running(tmp_path, sample.archive(), "--port", str(port)) as second:
+        assert second.secret == secret
+        assert second.request("/api/sessions", Authorization=f"Bearer {secret}")[0] == 200
+    with running(tmp_path, sample.archive(), "--port", "0") as other:
+        assert other.secret != secret
+    file.chmod(0o644)  # others may have read it
+    with running(tmp_path, sample.archive(), "--port", str(port)) as third:
+        assert third.secret != secret
+        assert file.stat().st_mode & 0o077 == 0
+
+
+def test_an_open_page_notices_a_lost_server_and_continues_with_the_next_one(
+    tmp_path: Path, empty_browser: Browser
+) -> None:
+    with running(tmp_path, sample.archive(), "--port", "0") as first:
+        empty_browser.sign_in(first)
+        empty_browser.open(f"/session/{SESSION}", ".item.call")
+    empty_browser.wait("document.querySelector('.connection')")
+    assert "Connection lost" in empty_browser.texts(".connection")[0]
+    assert empty_browser.texts(".item.call")  # the last answer stays
+    with running(tmp_path, sample.archive(), "--port", str(first.port)):
+        empty_browser.wait("!document.querySelector('.connection')")
+        empty_browser.open("/sessions", "table.rows tbody tr.link")  # still signed in
+    empty_browser.problems()  # the requests that failed
+
+
+def test_a_browser_that_is_not_signed_in_continues_at_its_address(tmp_path: Path, empty_browser: Browser) -> None:
+    with running(tmp_path, sample.archive()) as server:
+        empty_browser.driver.get(f"{server.base}/session/{SESSION}?find=test")
+        empty_browser.wait("document.querySelector('.sign-in')")
+        assert empty_browser.barriers() == []
+        height = "document.documentElement.scrollHeight"
+        assert empty_browser.run(f"return {height} <= document.documentElement.clientHeight")
+        first = empty_browser.driver.current_window_handle
+        empty_browser.driver.switch_to.new_window("tab")
+        empty_browser.sign_in(server)
+        assert "token" not in empty_browser.driver.current_url
+        empty_browser.driver.close()
+        empty_browser.driver.switch_to.window(first)
+        empty_browser.wait("document.querySelector('.item.call')")
+        assert empty_browser.driver.current_url.endswith(f"/session/{SESSION}?find=test")
+        empty_browser.run("localStorage.clear()")
+        empty_browser.driver.get(f"{server.base}/live")
+        empty_browser.wait("document.querySelector('#token')")
+        for address in (server.url + "x", server.new_address()):
+            empty_browser.run("document.querySelector('#token').value = ''")
+            empty_browser.driver.find_element("id", "token").send_keys(address)
+            empty_browser.click(".sign-in form button")
+            empty_browser.wait("document.querySelector('.sign-in [role=alert], section.live')")
+        empty_browser.wait("document.querySelector('section.live')")
+        empty_browser.problems()  # the refused token
+
+
+def test_a_file_is_downloaded_with_a_token_for_one_time(server: Server) -> None:
+    token = server.new_address().rpartition("=")[2]
+    path = f"/api/session/{SESSION}/export?format=csv&token={token}"
+    assert [server.request(path)[0] for _ in range(2)] == [200, 401]
 
 
 @pytest.mark.parametrize(
@@ -55,55 +124,37 @@ def test_an_address_sets_once_a_strict_cookie_that_opens_the_page(server: Server
     ],
 )
 def test_other_hosts_and_origins_are_refused_even_with_the_secret(server: Server, headers: dict[str, str]) -> None:
-    status, _, _ = server.request("/api/sessions", Authorization=f"Bearer {server.token}", **headers)
+    status, _, _ = server.request("/api/sessions", Authorization=f"Bearer {server.secret}", **headers)
     assert status in (403, 421)
-
-
-def test_the_page_of_a_browser_that_is_not_signed_in_does_not_scroll(tmp_path: Path, empty_browser: Browser) -> None:
-    with running(tmp_path, sample.archive()) as server:
-        empty_browser.driver.get(server.base + "/")
-        empty_browser.wait("document.querySelector('.refused') && document.readyState === 'complete'")
-        height = "document.documentElement.scrollHeight"
-        assert empty_browser.run(f"return {height} <= document.documentElement.clientHeight")
-
-
-def test_a_change_needs_the_token_of_the_page(server: Server) -> None:
-    status, _, body = server.request("/api/sessions", "POST", "{}", Authorization=f"Bearer {server.token}")
-    assert status == 403
-    assert b"token of the page" in body
 
 
 @pytest.mark.parametrize(
     "path",
     ["questions", "questions/1", "file/restore", f"session/{SESSION}/repair"],
 )
-def test_every_change_needs_host_origin_cookie_and_page_token(server: Server, path: str) -> None:
-    _, headers, _ = server.request(server.new_address().removeprefix(server.base))
-    cookie = headers["set-cookie"].partition(";")[0]
-    page = server.request("/", Cookie=cookie)[2].decode()
-    token = page.partition('name="toolspan-token" content="')[2].partition('"')[0]
-    valid = {"Cookie": cookie, "X_Toolspan_Token": token}
-
+def test_every_change_needs_host_origin_and_secret(server: Server, path: str) -> None:
     def post(**changes: str) -> int:
-        headers = {name: text for name, text in {**valid, **changes}.items() if text}
+        headers = {"Authorization": f"Bearer {server.secret}", **changes}
         return server.request(f"/api/{path}", "POST", '{"behavior": 1}', **headers)[0]
 
     assert post() == 400  # the body is invalid, but the request is accepted
     assert post(Host="evil.example") == 421
+    assert post(Host=f"user@127.0.0.1:{server.port}") == 421
     assert post(Origin="http://evil.example") == 403
-    assert post(Cookie="") == 403
-    assert post(Cookie=cookie[:-1]) == 403
-    assert post(X_Toolspan_Token="") == 403
-    assert post(X_Toolspan_Token=server.token) == 403
-    assert server.request(f"/api/{path}", "PUT", "{}", **valid)[0] in (404, 405)
+    assert post(Authorization="") == 401
+    assert post(Authorization=f"Bearer {server.secret[:-1]}") == 401
+    assert post(Authorization=f"Basic {server.secret}") == 401
+    cookie = f"toolspan_{server.port}={server.secret}"
+    assert post(Authorization="", Cookie=cookie, X_Toolspan_Token=server.secret) == 401
+    assert server.request(f"/api/{path}", "PUT", "{}", Authorization=f"Bearer {server.secret}")[0] in (404, 405)
 
 
 def test_another_address_needs_the_token_and_is_only_used_when_named(tmp_path: Path) -> None:
     with running(tmp_path, sample.archive(), "--host", "0.0.0.0") as server:
-        assert server.host == "127.0.0.1"
-        assert server.request("/api/sessions")[0] == 403
-        assert server.request("/api/sessions", Host=f"192.0.2.7:{server.port}")[0] == 403
-        allowed = {"Authorization": f"Bearer {server.token}"}
+        assert server.host != "0.0.0.0"  # an address that other machines can open
+        assert server.request("/api/sessions")[0] == 401
+        assert server.request("/api/sessions", Host=f"192.0.2.7:{server.port}")[0] == 401
+        allowed = {"Authorization": f"Bearer {server.secret}"}
         assert server.request("/api/sessions", Host=f"192.0.2.7:{server.port}", **allowed)[0] == 200
         assert server.request("/api/sessions", Host=f"evil.example:{server.port}", **allowed)[0] == 421
 
@@ -155,12 +206,12 @@ def test_the_api_answers_with_the_rows_of_the_commands(server: Server) -> None:
     ],
 )
 def test_requests_cannot_name_files_or_other_options(server: Server, path: str, expected: int) -> None:
-    status, _, body = server.request(path, Authorization=f"Bearer {server.token}")
+    status, _, body = server.request(path, Authorization=f"Bearer {server.secret}")
     assert status == expected, body
 
 
 def test_static_files_are_kept_by_browsers_only_below_the_address_of_their_content(server: Server) -> None:
-    page = server.request("/sessions", Authorization=f"Bearer {server.token}")[2].decode()
+    page = server.request("/sessions", Authorization=f"Bearer {server.secret}")[2].decode()
     script = page.partition('<script type="module" src="')[2].partition('"')[0]
     version = script.split("/")[2]
     assert f'<link rel="modulepreload" href="/static/{version}/views/sessions.js">' in page
@@ -173,9 +224,8 @@ def test_static_files_are_kept_by_browsers_only_below_the_address_of_their_conte
 def test_a_second_start_finds_the_running_server_and_a_signal_stops_it(tmp_path: Path) -> None:
     with running(tmp_path, sample.archive()) as first:
         with running(tmp_path, sample.archive()) as second:
-            assert (second.base, second.token == first.token) == (first.base, False)
-            for address in (first.url, second.url):
-                assert first.request(address.removeprefix(first.base))[0] == 303
+            assert (second.base, second.url == first.url) == (first.base, False)
+            assert first.secret == second.secret
             assert second.process is not None
             assert second.process.wait(TIMEOUT) == 0
         with running(tmp_path, sample.archive() / "claude") as other:

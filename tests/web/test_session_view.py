@@ -242,7 +242,7 @@ def test_branches_and_whole_messages_are_shown(page: Browser) -> None:
 
 def test_rows_show_the_reason_of_a_denial_and_the_time_limit(page: Browser) -> None:
     page.open("/calls?state=denied&state=timed_out", "tr.link")
-    errors = page.texts("tr.link td:nth-child(5)")
+    errors = page.texts("tr.link .second-line .tone-bad")
     assert "keep static/old, the print page uses it" in errors
     assert "Command timed out after 2m 0s" in errors
     page.open(f"/session/{DENIED}?state=denied", ".item.call .why")
@@ -310,3 +310,25 @@ def test_nothing_in_a_hostile_transcript_runs(page: Browser, archive: Path) -> N
         assert page.run(f"return [...document.querySelectorAll({json.dumps(bad)})].map((e) => e.outerHTML)") == []
         assert page.run("return window.pwned === undefined && getComputedStyle(document.body).display !== 'none'")
         assert page.problems() == [], path
+
+
+def test_a_session_without_its_main_file_draws_each_agent_once(tmp_path: Path, empty_browser: Browser) -> None:
+    builder = TranscriptBuilder(session_id="5e551011-0000-4000-8000-0000000000aa").prompt("Look")
+    for name in ("one", "two"):
+        task = builder.call("Task", {"prompt": name, "subagent_type": "Explore", "description": name})
+        agent = builder.agent(task, kind="Explore", description=name).prompt(name)
+        agent.result(agent.call("Glob", {"pattern": "*.js"}), "a.js", after_ms=9)
+        builder.result(task, "done")
+    main = tmp_path / "archive" / "projects" / "-home-user" / f"{builder.session_id}.jsonl"
+    main.parent.mkdir(parents=True)
+    builder.write(main)
+    main.unlink()
+    with running(tmp_path / "run", tmp_path / "archive") as server:
+        (session,) = server.get("sessions")
+        empty_browser.sign_in(server)
+        empty_browser.open(f"/session/{session['id']}", ".item.agent")
+        # one of the two takes the place of the main conversation, as in the list and in `show`
+        assert len(empty_browser.texts(".item.agent")) == session["agents"] == 1
+        assert len(empty_browser.texts(".item.call")) == session["calls"] == 2
+        assert sorted(empty_browser.texts(".item.message .line")) == ["one", "two"]
+        assert empty_browser.problems() == []

@@ -14,8 +14,8 @@ def test_sessions_show_the_numbers_of_the_command(browser: Browser) -> None:
     rows = sorted(command_rows("sessions", sample.archive()), key=lambda row: row["ended"], reverse=True)
     browser.open("/sessions", "table.rows tbody tr.link")
     assert browser.texts("[data-test=count]") == [f"{len(rows)} sessions"]
-    assert browser.texts("tbody tr.link td:nth-child(6)") == [str(row["calls"]) for row in rows]
-    assert browser.texts("tbody tr.link td:nth-child(7)") == [str(row["wrong"]) for row in rows]
+    assert browser.texts("tbody tr.link td:nth-child(5)") == [str(row["calls"]) for row in rows]
+    assert browser.texts("tbody tr.link td:nth-child(6)") == [str(row["unsuccessful"]) for row in rows]
     titles = [(row["title"] or row["first_prompt"]).strip().split("\n")[0] for row in rows]
     assert browser.texts("tbody tr.link td:nth-child(1) a") == titles
     assert browser.problems() == []
@@ -41,11 +41,11 @@ def test_active_time_is_the_time_of_the_command_without_idle_time(browser: Brows
         for row in times["by_session"]
     }
     rows = sorted(command_rows("sessions", sample.archive()), key=lambda row: active[row["id"]])
-    browser.open("/sessions?sort=active", "table.rows tbody tr.link td:nth-child(5):not(:empty)")
+    browser.open("/sessions?sort=active", "table.rows tbody tr.link td:nth-child(4):not(:empty)")
     titles = [(row["title"] or row["first_prompt"]).strip().split("\n")[0] for row in rows]
     assert browser.texts("tbody tr.link td:nth-child(1) a") == titles
     shortest = active[rows[0]["id"]] / 1000
-    assert browser.texts("tbody tr.link td:nth-child(5)")[0] == f"{shortest:.1f} s"
+    assert browser.texts("tbody tr.link td:nth-child(4)")[0] == f"{shortest:.1f} s"
     assert 1 < shortest < 10
 
 
@@ -53,11 +53,11 @@ def test_order_and_filters_are_in_the_address(browser: Browser) -> None:
     rows = command_rows("sessions", sample.archive())
     browser.open("/sessions?sort=-calls&project=/home/mira/tide", "table.rows tbody tr.link")
     calls = sorted((row["calls"] for row in rows if row["project"] == "/home/mira/tide"), reverse=True)
-    assert browser.texts("tbody tr.link td:nth-child(6)") == [str(count) for count in calls]
-    browser.click("th:nth-child(6) button")
+    assert browser.texts("tbody tr.link td:nth-child(5)") == [str(count) for count in calls]
+    browser.click("th:nth-child(5) button")
     browser.wait("location.search.includes('sort=calls')")
-    browser.wait("document.querySelector('th:nth-child(6)').getAttribute('aria-sort') === 'ascending'")
-    assert browser.texts("tbody tr.link td:nth-child(6)") == [str(count) for count in reversed(calls)]
+    browser.wait("document.querySelector('th:nth-child(5)').getAttribute('aria-sort') === 'ascending'")
+    assert browser.texts("tbody tr.link td:nth-child(5)") == [str(count) for count in reversed(calls)]
 
 
 def test_keys_choose_and_open_a_session_whose_calls_are_listed(browser: Browser) -> None:

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 from toolspan.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from toolspan.analysis.compare import compare_sides, file_facts, find_parting, summarize_side
-    from toolspan.analysis.context_size import context_by_tool, file_context, join_context
+    from toolspan.analysis.compare import compare_sides, find_parting, summarize_side
+    from toolspan.analysis.context_size import context_by_tool, join_context
     from toolspan.analysis.errors import group_errors
     from toolspan.analysis.file_history.archive import FileArchive, diff_of_change
     from toolspan.analysis.flows import count_tool_sequences, find_batches, find_flows, find_missed_batches
-    from toolspan.analysis.prices import load_prices
     from toolspan.analysis.recovery import find_chains
     from toolspan.analysis.stats import server_stats, tool_stats
     from toolspan.analysis.timesheet import Timesheet, slowest_calls, time_by_tool
     from toolspan.analysis.timing import split_transcript
-    from toolspan.analysis.usage import file_usage, filter_requests, group_usage, join_requests
+    from toolspan.analysis.usage import filter_requests, group_usage, join_requests
 
 
 __all__ = [
@@ -31,9 +30,6 @@ __all__ = [
     "context_by_tool",
     "count_tool_sequences",
     "diff_of_change",
-    "file_context",
-    "file_facts",
-    "file_usage",
     "filter_requests",
     "find_batches",
     "find_chains",
@@ -44,7 +40,6 @@ __all__ = [
     "group_usage",
     "join_context",
     "join_requests",
-    "load_prices",
     "server_stats",
     "slowest_calls",
     "split_transcript",
@@ -62,9 +57,6 @@ __getattr__ = lazy_exports(
         "context_by_tool": "context_size",
         "count_tool_sequences": "flows",
         "diff_of_change": "file_history.archive",
-        "file_context": "context_size",
-        "file_facts": "compare",
-        "file_usage": "usage",
         "filter_requests": "usage",
         "find_batches": "flows",
         "find_chains": "recovery",
@@ -75,7 +67,6 @@ __getattr__ = lazy_exports(
         "group_usage": "usage",
         "join_context": "context_size",
         "join_requests": "usage",
-        "load_prices": "prices",
         "server_stats": "stats",
         "slowest_calls": "timesheet",
         "split_transcript": "timing",

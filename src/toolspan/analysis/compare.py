@@ -1,6 +1,6 @@
-"""Compare two sets of sessions, or two periods: calls, failures, time, tokens, cost and changed files.
+"""Compare two sets of sessions, or two periods: calls, outcomes, time, tokens, cost and changed files.
 
-`file_facts` reads one file, `summarize_side` adds up the files of one side, and `compare_sides` subtracts the sides.
+`COMPARE_JOB` reads one file, `summarize_side` adds up the files of one side, and `compare_sides` subtracts the sides.
 `find_parting` finds the first step at which two sessions that began alike differ.
 """
 
@@ -9,36 +9,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 
 from toolspan.analysis.errors import is_unsuccessful
-from toolspan.analysis.file_history.archive import merge_changes
-from toolspan.analysis.file_history.changes import changes_of
-from toolspan.analysis.prices import PriceTable
+from toolspan.analysis.file_history.archive import CHANGES, FileChanges, RecordedChange
+from toolspan.analysis.file_time import TIMES, FileTime, FileTimes, join_time
 from toolspan.analysis.timesheet import Timesheet
-from toolspan.analysis.timing import FileTime, TimeSplit, measure_transcript
-from toolspan.analysis.usage import FileUsage, filter_requests, join_requests, sum_usage, transcript_usage
-from toolspan.errors import SourceError
-from toolspan.formats.source import to_path
+from toolspan.analysis.timing import TimeSplit
+from toolspan.analysis.usage import USAGE, FileUsage, filter_requests, join_requests, sum_usage
+from toolspan.prices import PriceTable
+from toolspan.reading.facts import CALLS, FileJob, FileSummary
 from toolspan.reading.rows import CallRow
-from toolspan.reading.transcript import Transcript, read, read_content
+from toolspan.reading.transcript import Transcript, read_content
 from toolspan.types.session import Message, SessionInfo, Tokens
 from toolspan.types.span import Span
 
 _TEXT_LIMIT = 200
-
-
-class ChangedFile(Struct, frozen=True, kw_only=True, gc=False):
-    """A change that one call made to one file."""
-
-    path: str
-    call: str
-    at: str | None
-    added: int | None
-    removed: int | None
 
 
 class ComparedFile(Struct, frozen=True, kw_only=True):
@@ -48,27 +36,22 @@ class ComparedFile(Struct, frozen=True, kw_only=True):
     info: SessionInfo
     usage: FileUsage
     time: FileTime
-    changes: list[ChangedFile]
+    changes: list[RecordedChange]
     problem: str | None = None
 
 
-def file_facts(path: Path | str) -> ComparedFile:
-    """Read one file for a comparison. Does not raise if the file is unreadable: `problem` is set instead."""
-    try:
-        transcript = read(to_path(path))
-        usage, time = transcript_usage(transcript), measure_transcript(transcript)
-    except SourceError as error:
-        file, info = str(path), SessionInfo()
-        return ComparedFile(
-            file=file, info=info, problem=str(error), changes=[], time=FileTime(file=file, info=info, agents=[]),
-            usage=FileUsage(file=file, info=info, requests={}),
-        )  # fmt: skip
-    changes = [
-        ChangedFile(path=change.path, call=change.call, at=change.at, added=change.added, removed=change.removed)
-        for span in transcript.spans
-        for change in merge_changes(changes_of(span, transcript.info.cwd))
-    ]
-    return ComparedFile(file=transcript.file, info=transcript.info, usage=usage, time=time, changes=changes)
+def _join_facts(summary: FileSummary, times: FileTimes, usage: FileUsage, changes: FileChanges) -> ComparedFile:
+    return ComparedFile(
+        file=summary.file,
+        info=summary.info,
+        usage=usage,
+        time=join_time(summary, times),
+        changes=[change for change in changes.changes if change.kind is not None],
+        problem=summary.problem,
+    )
+
+
+COMPARE_JOB = FileJob((CALLS, TIMES, USAGE, CHANGES), _join_facts)
 
 
 class ComparedSide(Struct, frozen=True, kw_only=True):
@@ -79,9 +62,9 @@ class ComparedSide(Struct, frozen=True, kw_only=True):
     until: datetime | None
     sessions: int
     calls: int
-    failed: int
-    failures: dict[str, int]
-    """Number of failed calls by error kind, most frequent first."""
+    unsuccessful: int
+    error_kinds: dict[str, int]
+    """Number of unsuccessful calls by error kind, or by state if they have none; most frequent first."""
     time: TimeSplit
     """The combined time of the main conversations."""
     tokens: Tokens
@@ -115,7 +98,7 @@ def summarize_side(
     """Add up the calls, times and requests of these files in a period. Copies in several files are counted once."""
     sheet = Timesheet.from_files([file.time for file in files], since=since, until=until)
     calls = [item.call for item in sheet.calls if accepts_call(item.call)]
-    failures = Counter(row.error_kind or row.state for row in calls if is_unsuccessful(row))
+    error_kinds = Counter(row.error_kind or row.state for row in calls if is_unsuccessful(row))
     requests = filter_requests(join_requests(file.usage for file in files), since, until, agent)
     usage = sum_usage(name, requests, prices)
     sessions = {session.id for session in sheet.sessions} | {request.session for request in requests}
@@ -129,8 +112,8 @@ def summarize_side(
         until=until,
         sessions=len(sessions),
         calls=len(calls),
-        failed=sum(failures.values()),
-        failures=dict(failures.most_common()),
+        unsuccessful=sum(error_kinds.values()),
+        error_kinds=dict(error_kinds.most_common()),
         time=sheet.split,
         tokens=usage.tokens,
         requests=usage.requests,
@@ -155,14 +138,14 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 _COUNTS = (
-    "sessions", "calls", "failed", "requests", "files_changed", "lines_added", "lines_removed",
+    "sessions", "calls", "unsuccessful", "requests", "files_changed", "lines_added", "lines_removed",
 )  # fmt: skip
 
 
 def compare_sides(a: ComparedSide, b: ComparedSide, parting: Parting | None = None) -> Comparison:
     """Subtract the numbers of the first side from those of the second."""
     difference: dict[str, object] = {name: getattr(b, name) - getattr(a, name) for name in _COUNTS}
-    for name in ("failures", "tools"):
+    for name in ("error_kinds", "tools"):
         before, after = getattr(a, name), getattr(b, name)
         difference[name] = {key: after.get(key, 0) - before.get(key, 0) for key in {**before, **after}}
     times = [name for name in TimeSplit.__struct_fields__ if name.endswith("_ms")]

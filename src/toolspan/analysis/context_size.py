@@ -1,21 +1,20 @@
 """The share of each call in the model's context: the size of its result, and the number of requests that contained it.
 
-`file_context` measures one file, `join_context` counts each call once across forks and resumes, and `context_by_tool`
-returns the sums for each tool. A result stays in the conversation until the next compaction, the end of an abandoned
-branch, or the end of the session. Sizes in tokens are estimates.
+`CONTEXT` are the results in one file, `join_context` counts each call once across forks and resumes, and
+`context_by_tool` returns the sums for each tool. A result stays in the conversation until the next compaction, the end
+of an abandoned branch, or the end of the session. Sizes in tokens are estimates.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.formats.source import to_path
-from toolspan.reading.transcript import Transcript, read, read_content
+from toolspan.reading.facts import FactKind, FileReading
 from toolspan.types.session import RequestUsage, SessionInfo
 from toolspan.types.span import Span
 
@@ -25,14 +24,14 @@ TOKENS_PER_IMAGE = 1_500
 """The approximate number of tokens of a large image, which does not depend on its size in bytes."""
 
 
-class ResultSize(Struct, frozen=True, kw_only=True):
+class ResultSize(Struct, frozen=True, kw_only=True, array_like=True):
     """The size of one result, as sent to the model."""
 
     bytes: int
     estimated_tokens: int
 
 
-class MeasuredCall(Struct, frozen=True, kw_only=True, gc=False):
+class MeasuredCall(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """The size of a call's result, and the requests of its conversation that contained it."""
 
     id: str
@@ -96,18 +95,8 @@ class ContextTool(Struct, frozen=True, kw_only=True):
     """The size of the largest result in bytes."""
 
 
-def file_context(path: Path | str) -> FileContext:
-    """Measure the results in one file. Does not raise if the file is unreadable: `problem` is set instead."""
-    try:
-        transcript = read(to_path(path))
-        conversations = _measure(transcript)
-    except SourceError as error:
-        return FileContext(file=str(path), info=SessionInfo(), conversations=[], problem=str(error))
-    return FileContext(file=transcript.file, info=transcript.info, conversations=conversations)
-
-
-def _measure(transcript: Transcript) -> list[ConversationContext]:
-    content = read_content(transcript)
+def _measure(reading: FileReading) -> FileContext:
+    transcript, content = reading.transcript, reading.content
     starters = transcript.message_starters
     requests: dict[str, dict[str, RequestUsage]] = {"": {}}
     for name, usage in transcript.requests.items():
@@ -121,10 +110,19 @@ def _measure(transcript: Transcript) -> list[ConversationContext]:
         for message in content.messages
         if message.voice == "summary" and message.at and message.place.line not in content.inline_agent_keys
     )
-    return [
+    conversations = [
         _measure_conversation(requests.get(key, {}), members, compactions if key == "" else ())
         for key, members in spans.items()
     ]
+    return FileContext(file=transcript.file, info=transcript.info, conversations=conversations)
+
+
+CONTEXT = FactKind(
+    name="context",
+    measure=_measure,
+    facts_type=FileContext,
+    unreadable=lambda file, problem: FileContext(file=file, info=SessionInfo(), conversations=[], problem=problem),
+)
 
 
 def _measure_conversation(

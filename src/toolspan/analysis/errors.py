@@ -1,7 +1,7 @@
-"""Read failed calls from files, detect whether later calls recovered them, and group them.
+"""Read unsuccessful calls from files, detect whether later calls recovered them, and group them.
 
-`toolspan errors` runs `file_recovery` on each file and passes the combined rows to `group_errors`. Recovery itself is
-inferred in `recovery.py`.
+`toolspan errors` runs `FAILURES_JOB` on each file, or `RECOVERY_JOB` if a filter selects calls, and passes the combined
+rows to `group_errors`. Recovery itself is inferred in `recovery.py`.
 """
 
 from __future__ import annotations
@@ -10,27 +10,31 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, timedelta, tzinfo
-from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolspan.analysis.recovery import CallRef, ChainEnding, chain_endings
-from toolspan.errors import SourceError
-from toolspan.formats.source import to_path
-from toolspan.reading.causes import background_failure, normalize_line
-from toolspan.reading.parallel import FileSummary, unreadable_summary
-from toolspan.reading.rows import CallRow, make_call_row
-from toolspan.reading.transcript import read_calls
+from toolspan.reading.causes import normalize_line
+from toolspan.reading.facts import CALLS, FAILURES, FactKind, FileJob, FileSummary
+from toolspan.reading.rows import CallRow
 from toolspan.types.error_kinds import ADVICE, SANDBOX_NOTE
 from toolspan.types.span import parse_timestamp
-from toolspan.types.state import OPEN_STATES
+from toolspan.types.state import UNSUCCESSFUL_STATES
 
 _UNANSWERED_ADVICE = ("The session ended before the result was recorded", "Check whether the call took effect")
 _ORPHAN_ADVICE = ("The request is in another file, or lost", "Read the whole session, not one file")
 
 
+class FileEndings(Struct, frozen=True, kw_only=True):
+    """How the chains of calls that followed the unsuccessful calls in one file ended."""
+
+    endings: list[ChainEnding]
+    problem: str | None = None
+
+
 class FileRecovery(Struct, frozen=True, kw_only=True):
-    """The failed calls in one file and the chains of calls that followed them."""
+    """The calls in one file and the chains of calls that followed the unsuccessful ones."""
 
     facts: FileSummary
     endings: list[ChainEnding]
@@ -41,39 +45,28 @@ class FileRecovery(Struct, frozen=True, kw_only=True):
         return self.facts.problem
 
 
-def file_recovery(path: Path | str, *, all_calls: bool = False) -> FileRecovery:
-    """Return the failed calls in one file, or with `all_calls` every call, and the endings of their recovery chains.
-
-    Does not raise if the file is unreadable: `problem` is set instead.
-    """
-    try:
-        transcript = read_calls(to_path(path))
-        spans = transcript.spans
-    except SourceError as error:
-        return FileRecovery(facts=unreadable_summary(path, error), endings=[])
-    selected = spans if all_calls else [span for span in spans if span.state != "succeeded" or background_failure(span)]
-    summary = FileSummary(
-        file=transcript.file,
-        info=transcript.info,
-        counts=transcript.counts,
-        calls=[make_call_row(span, transcript.file) for span in selected],
-        message_tokens={},
-        findings=transcript.findings,
-        started=transcript.agent_starters,
-        started_by=transcript.agent_origin.starter_call,
-        successes=[] if all_calls else transcript.success_keys,
-        last_batch=next((span.call.message_id for span in reversed(spans) if span.branch == "active"), None),
-    )
-    return FileRecovery(facts=summary, endings=chain_endings(spans))
+ENDINGS = FactKind(
+    name="endings",
+    measure=lambda reading: FileEndings(
+        endings=chain_endings(reading.transcript.spans, reading.transcript.message_tokens)
+    ),
+    facts_type=FileEndings,
+    unreadable=lambda _, problem: FileEndings(endings=[], problem=problem),
+    finds_causes=False,
+)
 
 
-def file_recovery_all(path: Path | str) -> FileRecovery:
-    """Call `file_recovery` with `all_calls`. It is a separate function, because cache keys contain function names."""
-    return file_recovery(path, all_calls=True)
+def _join(summary: FileSummary, endings: FileEndings) -> FileRecovery:
+    return FileRecovery(facts=summary, endings=endings.endings)
+
+
+RECOVERY_JOB = FileJob((CALLS, ENDINGS), _join)
+FAILURES_JOB = FileJob((FAILURES, ENDINGS), _join)
+"""The same without the rows of successful calls."""
 
 
 def recovery_by_call(endings: Iterable[ChainEnding]) -> dict[CallRef, ChainEnding]:
-    """Return the ending of each failed call's chain. If a call occurs in several files, a recovery in any counts."""
+    """Return the ending of each call's chain. If a call occurs in several files, a recovery in any of them counts."""
     endings_by_call: dict[CallRef, ChainEnding] = {}
     for ending in endings:
         for call in ending.failures:
@@ -83,7 +76,7 @@ def recovery_by_call(endings: Iterable[ChainEnding]) -> dict[CallRef, ChainEndin
 
 
 class ErrorGroup(Struct, frozen=True, kw_only=True):
-    """Failures with the same cause."""
+    """Unsuccessful calls with the same cause."""
 
     id: str
     """The id of the group. It depends only on the cause, not on the other calls that are read."""
@@ -92,9 +85,11 @@ class ErrorGroup(Struct, frozen=True, kw_only=True):
     program: str | None
     """The program that failed, for commands."""
     signature: str
-    """The kind, the program or tool, and the text with everything that varies replaced."""
-    text: str | None
-    """The line of the output that best explains the cause, from the latest failure."""
+    """The kind, the program or tool, and the message with everything that varies replaced."""
+    message: str | None
+    """The line of the output that best explains the cause, from the latest call that has one."""
+    reasons: tuple[str, ...]
+    """Reasons that the user gave for denials, latest first."""
     count: int
     """Number of calls in the group, as listed by `toolspan calls --group ID`."""
     background: int
@@ -104,9 +99,9 @@ class ErrorGroup(Struct, frozen=True, kw_only=True):
     first: str | None
     last: str | None
     trend: str
-    """`new`, `rising`, `falling`, `steady` or `gone`, from the failures in the first and second half of the period."""
+    """`new`, `rising`, `falling`, `steady` or `gone`, from the calls in the first and second half of the period."""
     per_day: dict[str, int]
-    """Number of failures by day, for the days that have any."""
+    """Number of calls by day, for the days that have any."""
     cause: str
     solution: str
     retry: str | None
@@ -114,19 +109,29 @@ class ErrorGroup(Struct, frozen=True, kw_only=True):
     """The number of calls recovered by later calls; null if recovery was not examined."""
     recovered_by: dict[str, int]
     """Number of recovered calls by name of the recovery chain, most frequent first."""
+    repeated: int
+    """Number of calls after the first one in the same session."""
+    lost_ms: int
+    """Time from the failures to the last attempts to recover, without idle time and refusals."""
+    lost_tokens: int
+    """Tokens of the requests that made these attempts, without those read from the cache."""
+    harm: float
+    """The share of this group in the time lost, the tokens lost, the calls not recovered and the repeated calls of
+    all groups, as a mean from 0 to 1.
+    """
     command: str
     """The command that lists all calls of the group."""
     example: CallRow
 
+    @property
+    def abandoned(self) -> int:
+        """Number of calls that no later call recovered."""
+        return self.count - (self.recovered or 0)
+
 
 def is_unsuccessful(row: CallRow) -> bool:
-    """Return whether a call ended in any state other than success, except searches that only found nothing."""
-    return row.state != "succeeded" and row.state not in OPEN_STATES and row.error_kind != "nothing_found"
-
-
-def count_outcomes(rows: Iterable[CallRow]) -> Counter[str]:
-    """Count calls by state, for display. Searches that found nothing are counted separately from failures."""
-    return Counter("found nothing" if row.error_kind == "nothing_found" else row.state for row in rows)
+    """Return whether a call ended in any way other than success. Searches that only found nothing do not count."""
+    return row.state in UNSUCCESSFUL_STATES and row.error_kind != "nothing_found"
 
 
 def group_errors(
@@ -136,7 +141,7 @@ def group_errors(
     names: Sequence[str] = (),
     zone: tzinfo | None = UTC,
 ) -> list[ErrorGroup]:
-    """Group failures by cause, most frequent group first, and the latest first among equally frequent ones.
+    """Group unsuccessful calls by cause, most frequent group first, and the latest first among equally frequent ones.
 
     Searches that found nothing are one group, which is always the last. `names` are the files, folders or sessions
     that were read, for the commands that list the calls of each group. Days begin at midnight in `zone`, by default
@@ -148,9 +153,29 @@ def group_errors(
             members.setdefault(row.error_group, []).append(row)
     times = sorted(at for group in members.values() for row in group if (at := row.requested or row.finished))
     period = (times[0], times[-1]) if times else None
-    groups = [_make_group(group_id, group, period, recoveries, names, zone) for group_id, group in members.items()]
+    groups = _rate_harm(
+        [_make_group(group_id, group, period, recoveries, names, zone) for group_id, group in members.items()]
+    )
     groups.sort(key=lambda group: (group.last or "", group.id), reverse=True)
     return sorted(groups, key=lambda group: (group.kind == "nothing_found", -group.count))
+
+
+def _rate_harm(groups: Sequence[ErrorGroup]) -> list[ErrorGroup]:
+    """Return the groups with their shares of the harm. Searches that found nothing do none."""
+    measures = [
+        (0, 0, 0, 0)
+        if group.kind == "nothing_found"
+        else (group.lost_ms, group.lost_tokens, group.abandoned, group.repeated)
+        for group in groups
+    ]
+    totals = [sum(column) for column in zip(*measures, strict=True)]
+    return [
+        replace(
+            group,
+            harm=round(sum(part / total for part, total in zip(parts, totals, strict=True) if total) / len(parts), 4),
+        )
+        for group, parts in zip(groups, measures, strict=True)
+    ]
 
 
 def _make_group(
@@ -176,40 +201,59 @@ def _make_group(
         kind = error_kind or last.state
     who = last.tool or "?" if last.error_program is None or kind == "nothing_found" else last.error_program
     times = sorted(at for row in rows if (at := row.requested or row.finished))
+    reasons: tuple[str, ...] = ()
+    message = last.error_text
+    if kind == "user_denied":
+        latest_first = sorted(rows, key=lambda row: row.requested or row.finished or "", reverse=True)
+        reasons = tuple(dict.fromkeys(row.message for row in latest_first if row.message))
+        message = next((row.error_text for row in latest_first if row.error_text), None)
     endings = [recoveries.get((row.id, row.batch)) for row in rows] if recoveries is not None else []
     recovered = [ending.by for ending in endings if ending is not None and ending.recovered]
+    # A chain counts for the group of its first failure.
+    first_of = [
+        ending
+        for row, ending in zip(rows, endings, strict=False)
+        if ending is not None and ending.failures[0] == (row.id, row.batch)
+    ]
+    sessions = len({row.session for row in rows})
     return ErrorGroup(
         id=group_id,
         kind=kind,
         tool=last.tool or "?",
         program=last.error_program if kind != "nothing_found" else None,
-        signature=f"{kind} {who}" + (f": {normalize_line(last.error_text)}" if last.error_text else ""),
-        text=last.error_text,
+        signature=f"{kind} {who}" + (f": {normalize_line(message)}" if message and kind != "user_denied" else ""),
+        message=message,
+        reasons=reasons,
         count=len(rows),
         background=background,
         states=dict(Counter(row.state for row in rows)),
-        sessions=len({row.session for row in rows}),
+        sessions=sessions,
         first=times[0] if times else None,
         last=times[-1] if times else None,
         trend=_find_trend(times, period),
-        per_day=dict(Counter(_local_day(at, zone) for at in times)),
+        per_day=dict(Counter(local_day(at, zone) for at in times)),
         cause=cause,
         solution=solution,
         retry=last.retry,
         recovered=len(recovered) if recoveries is not None else None,
         recovered_by=dict(Counter(name for name in recovered if name).most_common()),
+        repeated=len(rows) - sessions,
+        lost_ms=sum(ending.lost_ms for ending in first_of),
+        lost_tokens=sum(ending.lost_tokens for ending in first_of),
+        harm=0.0,
         command=shlex.join(["toolspan", "calls", *names, "--group", group_id]),
         example=last,
     )
 
 
-def _local_day(timestamp: str, zone: tzinfo | None) -> str:
+def local_day(timestamp: str, zone: tzinfo | None) -> str:
+    """Return the date of a timestamp in a zone."""
     time = parse_timestamp(timestamp)
     return timestamp[:10] if time is None else time.astimezone(zone).date().isoformat()
 
 
 _TREND_FACTOR = 1.5
-"""A group rises or falls if one of two equal periods has this many times as many failures as the other."""
+"""A group rises or falls if one of two equal periods has this many times as many calls as the other."""
 _MAX_RECENT = timedelta(days=14)
 
 

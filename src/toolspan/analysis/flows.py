@@ -1,6 +1,6 @@
 """Patterns in the order of calls: batches, missed parallelism, sequences and known flows.
 
-`file_flows` reads one file. `Flows` combines many files and counts content only once if resumed or forked sessions
+`FLOWS` are those of one file. `Flows` combines many files and counts content only once if resumed or forked sessions
 copied it. Recovery chains are found in `recovery.py`.
 """
 
@@ -11,7 +11,6 @@ from array import array
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -21,15 +20,14 @@ from toolspan.analysis.recovery import RecoveryChain, find_chains, group_by_agen
 from toolspan.errors import SourceError
 from toolspan.formats.base import TranscriptContent
 from toolspan.formats.pairing import Branches
-from toolspan.formats.source import to_path
+from toolspan.reading.facts import FactKind, FileReading
 from toolspan.reading.lineage import CopyTracker, Lineages, call_key
 from toolspan.reading.timeline import build_timeline
-from toolspan.reading.transcript import Transcript, read_content, read_known
 from toolspan.types.session import SessionInfo
 from toolspan.types.span import Span, to_epoch_ms
 
 
-class FlowCall(Struct, frozen=True, gc=False):
+class FlowCall(Struct, frozen=True, array_like=True, gc=False):
     """A call in an agent's sequence of calls."""
 
     id: str
@@ -53,26 +51,16 @@ class FileFlows(Struct, frozen=True, kw_only=True):
     """The reason why the file could not be read. If set, the other fields are empty."""
 
 
-def file_flows(path: Path | str) -> FileFlows:
-    """Return the flows in one file. Does not raise if the file is unreadable: `problem` is set instead."""
-    try:
-        return flows_of(read_known(to_path(path)))
-    except SourceError as error:
-        return FileFlows(
-            file=str(path), info=SessionInfo(), calls=0, chains=[], flows=[], batches=[], missed=[],
-            threads=[], problem=str(error),
-        )  # fmt: skip
-
-
-def flows_of(transcript: Transcript) -> FileFlows:
-    """Return the flows in a transcript.
+def _find_file_flows(reading: FileReading) -> FileFlows:
+    """Return the flows in a file.
 
     Raises:
         SourceError: the file can no longer be read.
     """
+    transcript = reading.transcript
     spans = transcript.spans
     turn_spans: list[Span] = []
-    for agent in build_timeline([read_content(transcript)]).iter_timelines():
+    for agent in reading.timeline.iter_timelines():
         for number, turn in enumerate(agent.turns):
             for placed in turn.calls:
                 span = placed.span
@@ -98,6 +86,16 @@ def flows_of(transcript: Transcript) -> FileFlows:
     )
 
 
+FLOWS = FactKind(
+    name="flows",
+    measure=_find_file_flows,
+    facts_type=FileFlows,
+    unreadable=lambda file, problem: FileFlows(
+        file=file, info=SessionInfo(), calls=0, chains=[], flows=[], batches=[], missed=[], threads=[], problem=problem
+    ),
+)
+
+
 class Flows:
     """The flows from many files, with copies counted once."""
 
@@ -114,17 +112,17 @@ class Flows:
         for file in self.files:
             keys = (call_key(call.id, call.batch) for thread in file.threads for call in thread)
             lineages.add(file.file, file.info, keys)
-        is_new = CopyTracker(lineages).add_if_new
+        take_new = CopyTracker(lineages).take_new
         for file in self.files:
             name, family = file.file, lineages.group_of(file.file)
             for chain in file.chains:
                 self._chains.setdefault((family, chain.start.id), []).append(chain)
-            self.flows += [item for item in file.flows if is_new(name, item.name, item.calls)]
-            self.batches += [item for item in file.batches if is_new(name, "batch", item.calls)]
-            self.missed += [item for item in file.missed if is_new(name, "missed", item.calls)]
+            self.flows += take_new(name, file.flows, lambda item: (item.name, item.calls))
+            self.batches += take_new(name, file.batches, lambda item: ("batch", item.calls))
+            self.missed += take_new(name, file.missed, lambda item: ("missed", item.calls))
             for thread in file.threads:
                 self._succeeded |= {(family, call.id) for call in thread if call.good}
-                tools = [call.tool for call in thread if is_new(name, "call", call.id)]
+                tools = [call.tool for call in take_new(name, thread, lambda call: ("call", call.id))]
                 self.calls += len(tools)
                 self.threads.append(tools)
 
@@ -320,9 +318,9 @@ class MissedBatch(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...]
     targets: tuple[str | None, ...]
     messages: int
-    took_ms: int
+    duration_ms: int
     saved_ms: int
-    """Upper bound: `took_ms` minus the longest call, ignoring the time to write the requests."""
+    """Upper bound: `duration_ms` minus the longest call, ignoring the time to write the requests."""
     requested: str | None
 
 
@@ -390,7 +388,7 @@ def _build_missed_batch(messages: Sequence[Sequence[Span]]) -> Iterator[MissedBa
         tools=tuple(canonical_tool(span.tool) for span in spans),
         targets=tuple(span.call.target for span in spans),
         messages=len(messages),
-        took_ms=end - start,
+        duration_ms=end - start,
         saved_ms=max(end - start - round(longest.total_seconds() * 1000), 0),
         requested=spans[0].call.requested_at,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -20,10 +20,11 @@ from toolspan.formats.base import RunningProcess
 from toolspan.formats.processes import is_running
 from toolspan.formats.registry import FORMAT_NAMES, all_formats, get_format, parse_file_name
 from toolspan.formats.source import is_remote, to_path
-from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, last_record_time
-from toolspan.reading.parallel import FileSummary
-from toolspan.reading.rows import CallRow
+from toolspan.reading.discovery import Listing, find_all_transcripts, recent_files
+from toolspan.reading.facts import FileSummary
+from toolspan.reading.parallel import scan_files
 from toolspan.reading.transcript import Transcript, read
+from toolspan.stores.mirror import StoreCopy
 from toolspan.types.session import SessionInfo
 from toolspan.types.span import Evidence, parse_timestamp
 
@@ -52,55 +53,112 @@ class LiveSession(Struct, frozen=True, kw_only=True):
     status: SessionStatus
     evidence: tuple[str, ...]
     pid: int | None
-    dialect: str = "claude"
+    client: str = "claude"
     file: str | None = None
     cwd: str | None = None
     title: str | None = None
     version: str | None = None
     since: str | None = None
     calls: tuple[OpenCall, ...] = ()
+    host: str | None = None
+    """The host that runs a session of a store."""
+    owner: str | None = None
+    """The id of the owner of its lease."""
 
 
 def live_sessions(
-    roots: Sequence[Path] | None = None, *, config: Path | None = None, now: float | None = None
+    roots: Sequence[Path] | None = None,
+    *,
+    config: Path | None = None,
+    now: float | None = None,
+    scan: Callable[[Sequence[Path]], Iterable[FileSummary]] = scan_files,
 ) -> list[LiveSession]:
     """Return the sessions in progress and those that ended recently, waiting ones first.
 
-    Sessions in object storage are copies and never in progress.
+    Sessions in object storage are copies and never in progress. `scan` returns the summaries of files.
 
     Raises:
         SourceError: one of the folders does not exist.
     """
     at = time.time() if now is None else now
     if roots is not None:
+        copies = {root: copy for root in roots if not is_remote(root) if (copy := StoreCopy.load(root)) is not None}
+        if copies:
+            sessions = [session for root, copy in copies.items() for session in _stored_sessions(root, copy, scan)]
+            if rest := [root for root in roots if root not in copies]:
+                sessions += live_sessions(rest, config=config, now=now, scan=scan)
+            return _sort_sessions(sessions)
         roots = [root for root in roots if not is_remote(root)]
     try:
         files = find_all_transcripts(roots)
     except SourceError:
         if roots is not None:
             raise
-        files = []
-    mains = {file.name.stem: file for file in files if file.name.role == "session"}
-    listed = [
-        _listed_session(entry, mains.get(entry.session_id), runs=runs)
-        for entry, runs in _listed_processes(config)
-        if roots is None or entry.session_id in mains
-    ]
-    sessions = [session for session in listed if session.file or session.status != "dead"]
+        files = Listing()
+    processes = _listed_processes(config)
+    names = {entry.session_id for entry, _ in processes}
+    mains = {file.name.stem: file for file in files if file.name.stem in names and file.name.role == "session"}
+    processes = [(entry, runs) for entry, runs in processes if roots is None or entry.session_id in mains]
+    listed_files = [mains[entry.session_id].path for entry, _ in processes if entry.session_id in mains]
+    summaries = _summarize(listed_files, scan)
+    sessions = []
+    for entry, runs in processes:
+        file = mains.get(entry.session_id)
+        session = _listed_session(entry, summaries.get(str(file.path)) if file else None, runs=runs)
+        if session.file or session.status != "dead":
+            sessions.append(session)
     session_ids = {session.id for session in sessions}
-    unlisted = [file for name, file in mains.items() if name not in session_ids]
     # A recent file may hold only old records, and a copied file may seem old.
-    ages = [(file, at - last_record_time(file)) for file in unlisted]
-    recent = [(file, age) for file, age in ages if min(at - file.modified, age) < RECENT_SECONDS]
+    by_name = {
+        file.name.stem: (file, at - latest)
+        for file, latest in recent_files(files, lambda _: at - RECENT_SECONDS)
+        if file.name.role == "session" and file.name.stem not in session_ids
+    }
+    recent = [(file, age) for file, age in by_name.values() if min(at - file.modified, age) < RECENT_SECONDS]
     holders = _find_file_holders(str(file.path) for file, _ in recent)
-    rest = (
-        _unlisted_session(file, holders.get(str(file.path)), at)
-        for file, age in recent
-        if age < RECENT_SECONDS or str(file.path) in holders  # perf: the files of a new copy of an archive are not read
+    # perf: the files of a new copy of an archive are not read
+    unlisted = [file for file, age in recent if age < RECENT_SECONDS or str(file.path) in holders]
+    summaries = _summarize([file.path for file in unlisted], scan)
+    unlisted_sessions = (
+        _unlisted_session(file.name.stem, summaries[str(file.path)], holders.get(str(file.path)), at)
+        for file in unlisted
+        if str(file.path) in summaries
     )
-    sessions += [session for session in rest if session is not None]
+    sessions += [session for session in unlisted_sessions if session is not None]
+    return _sort_sessions(sessions)
+
+
+def _sort_sessions(sessions: Iterable[LiveSession]) -> list[LiveSession]:
     order: list[SessionStatus] = ["waiting", "running", "idle", "dead"]
     return sorted(sessions, key=lambda session: (order.index(session.status), session.since or "", session.id))
+
+
+def _stored_sessions(
+    root: Path, copy: StoreCopy, scan: Callable[[Sequence[Path]], Iterable[FileSummary]]
+) -> Iterator[LiveSession]:
+    """Yield the sessions of a store that have an owner: a live lease, or one that expired because its host died."""
+    paths = {lease: root / "projects" / lease.project / f"{lease.session}.jsonl" for lease in copy.leases}
+    summaries = _summarize([path for path in paths.values() if path.is_file()], scan)
+    for lease, path in paths.items():
+        summary = summaries.get(str(path))
+        place = f"process {lease.pid} on {lease.host}"
+        if lease.is_live:
+            status = _status_from_transcript(summary)
+            evidence = f"{place} has its lease for {lease.expires_in:.0f} s (number {lease.fence})"
+        else:
+            status = "dead"
+            evidence = f"the lease of {place} expired {-lease.expires_in:.0f} s ago (number {lease.fence})"
+        session = LiveSession(
+            id=lease.session, status=status, evidence=(evidence,), pid=lease.pid, host=lease.host, owner=lease.owner
+        )
+        yield session if summary is None else _with_transcript_info(session, summary)
+
+
+def _summarize(
+    paths: Sequence[Path], scan: Callable[[Sequence[Path]], Iterable[FileSummary]]
+) -> dict[str, FileSummary]:
+    """Return the summaries of the files that can be read. Others may have been removed since they were found."""
+    return {summary.file: summary for summary in scan(paths) if summary.problem is None}
 
 
 def _listed_processes(config: Path | None) -> list[tuple[RunningProcess, bool]]:
@@ -114,14 +172,13 @@ def _listed_processes(config: Path | None) -> list[tuple[RunningProcess, bool]]:
     return [(entry, runs) for entry, runs in processes if runs or entry.session_id not in resumed]
 
 
-def _listed_session(entry: RunningProcess, file: TranscriptFile | None, *, runs: bool) -> LiveSession:
-    transcript = _read_transcript(file)
+def _listed_session(entry: RunningProcess, summary: FileSummary | None, *, runs: bool) -> LiveSession:
     status: SessionStatus = "dead"
     evidence = f"its process {entry.pid} ended without notice"
     if runs and entry.status in _REPORTED_STATUS:
         status, evidence = (_REPORTED_STATUS[entry.status], f"process {entry.pid} reports {entry.status}")
     elif runs:
-        status = _status_from_transcript(transcript)
+        status = _status_from_transcript(summary)
         evidence = f"process {entry.pid} is running; the status comes from the transcript"
     waits = f"it waits for: {entry.waiting_for}" if entry.waiting_for and status == "waiting" else None
     session = LiveSession(
@@ -133,29 +190,26 @@ def _listed_session(entry: RunningProcess, file: TranscriptFile | None, *, runs:
         version=entry.version,
         since=_format_timestamp(entry.status_ms or entry.started_ms) if runs else None,
     )
-    return session if transcript is None else _with_transcript_info(session, transcript)
+    return session if summary is None else _with_transcript_info(session, summary)
 
 
-def _unlisted_session(file: TranscriptFile, pid: int | None, now: float) -> LiveSession | None:
+def _unlisted_session(name: str, summary: FileSummary, pid: int | None, now: float) -> LiveSession | None:
     """Return a session that no client lists, or None unless a process has its file open or it has open calls."""
-    transcript = _read_transcript(file)
-    if transcript is None:
-        return None
     status: SessionStatus = "dead"
     evidence = "calls have no result, and no process has the file open"
     if pid is not None:
-        status, evidence = _status_from_transcript(transcript), f"process {pid} has the file open"
+        status, evidence = _status_from_transcript(summary), f"process {pid} has the file open"
     else:
-        age = _record_age(transcript.info, now)
-        if age >= RECENT_SECONDS or not _open_calls(transcript):
+        age = _record_age(summary.info, now)
+        if age >= RECENT_SECONDS or not _open_calls(summary):
             return None
-        call_ids = [call.id for call in _open_calls(transcript)]
-        if _find_ended_writer(transcript.file, transcript.info, call_ids):
+        call_ids = [call.id for call in _open_calls(summary)]
+        if _find_ended_writer(summary.file, summary.info, call_ids):
             evidence = "calls have no result, and the process that recorded them has ended"
         elif abs(age) < _ACTIVE_SECONDS:
             status, evidence = "running", _describe_age(age)
-    session = LiveSession(id=file.name.stem, status=status, evidence=(evidence,), pid=pid)
-    return _with_transcript_info(session, transcript)
+    session = LiveSession(id=name, status=status, evidence=(evidence,), pid=pid)
+    return _with_transcript_info(session, summary)
 
 
 def mark_running_calls(
@@ -167,7 +221,13 @@ def mark_running_calls(
     timestamp of the last record is at most a few minutes old.
     """
     for transcript in transcripts:
-        open_ids = {call.id for call in _open_calls(transcript)}
+        last = next((span.call.message_id for span in reversed(transcript.spans) if span.branch == "active"), None)
+        open_ids = {
+            span.id
+            for span in transcript.spans
+            if span.state == "never_answered" and span.result is None
+            if span.branch == "active" and span.call.message_id == last
+        }
         at = time.time() if now is None else now
         evidence = running_evidence(transcript.file, transcript.info, config, at, open_ids) if open_ids else None
         if evidence is None:
@@ -181,7 +241,7 @@ def mark_running_rows(files: Iterable[FileSummary]) -> list[FileSummary]:
     """Return the files with the state `running` in the rows of calls that still run; see `mark_running_calls`."""
     marked, now = [], time.time()
     for file in files:
-        open_ids = {row.id for row in file.calls if row.state == "never_answered" and _is_last(row, file)}
+        open_ids = {call.id for call in _open_calls(file)}
         evidence = running_evidence(file.file, file.info, None, now, open_ids) if open_ids else None
         if evidence is not None:
             changes = {"state": "running", "error_group": None, "error_text": None, "evidence": ((evidence, None),)}
@@ -189,10 +249,6 @@ def mark_running_rows(files: Iterable[FileSummary]) -> list[FileSummary]:
             file = structs.replace(file, calls=rows)  # noqa: PLW2901
         marked.append(file)
     return marked
-
-
-def _is_last(row: CallRow, file: FileSummary) -> bool:
-    return row.result_line is None and row.branch == "active" and row.batch == file.last_batch
 
 
 def running_evidence(
@@ -216,14 +272,14 @@ def running_evidence(
 def _find_ended_writer(file: str, info: SessionInfo, call_ids: Collection[str]) -> bool:
     """Return whether the process that recorded these open calls is known to have ended."""
     path = to_path(file)
-    if info.dialect not in FORMAT_NAMES or is_remote(path):
+    if info.client not in FORMAT_NAMES or is_remote(path):
         return False
     name = parse_file_name(path)
     if name.role == "agent":  # the side files of the main session cover its subagents
         session_id = name.session_id or info.session_id
         folder = next((parent for parent in path.parents if parent.name == session_id), path)
         path = folder.with_name(f"{session_id}{path.suffix}")
-    return get_format(info.dialect).ended_writer(path, call_ids) is not None
+    return get_format(info.client).ended_writer(path, call_ids) is not None
 
 
 def _record_age(info: SessionInfo, now: float) -> float:
@@ -236,50 +292,41 @@ def _describe_age(age: float) -> str:
     return f"the last record is {age:.0f} s old"
 
 
-def _with_transcript_info(session: LiveSession, transcript: Transcript) -> LiveSession:
-    info = transcript.info
+def _with_transcript_info(session: LiveSession, summary: FileSummary) -> LiveSession:
+    info = summary.info
     return structs.replace(
         session,
-        dialect=transcript.dialect,
-        file=transcript.file,
+        client=info.client,
+        file=summary.file,
         cwd=session.cwd or info.cwd,
         title=info.title or info.first_prompt,
         version=session.version or (info.versions[-1] if info.versions else None),
         since=session.since or info.ended_at,
-        calls=_open_calls(transcript),
+        calls=_open_calls(summary),
     )
 
 
-def _read_transcript(file: TranscriptFile | None) -> Transcript | None:
-    if file is None:
-        return None
-    try:
-        return read(file.path)
-    except SourceError:  # removed since it was found
-        return None
-
-
-def _open_calls(transcript: Transcript) -> tuple[OpenCall, ...]:
+def _open_calls(summary: FileSummary) -> tuple[OpenCall, ...]:
     """Return the unanswered calls in the last message. Older ones will never be answered."""
-    spans = transcript.spans
-    last = next((span.call.message_id for span in reversed(spans) if span.branch == "active"), None)
     return tuple(
-        OpenCall(id=span.id, tool=span.tool, target=span.call.target, requested=span.call.requested_at)
-        for span in spans
-        if span.state == "never_answered" and span.result is None
-        if span.branch == "active" and span.call.message_id == last
+        OpenCall(id=row.id, tool=row.tool or "", target=row.target, requested=row.requested)
+        for row in summary.calls
+        if row.state == "never_answered" and row.result_line is None
+        if row.branch == "active" and row.batch == summary.last_batch
     )
 
 
-def _status_from_transcript(transcript: Transcript | None) -> SessionStatus:
+def _status_from_transcript(summary: FileSummary | None) -> SessionStatus:
     """Return `idle` if the transcript is missing or the last turn is over, otherwise `running`."""
-    if transcript is None:
+    if summary is None:
         return "idle"
-    if _open_calls(transcript):
+    if _open_calls(summary):
         return "running"
-    ends = [span.result.finished_at for span in transcript.spans if span.result]
-    last_result = max((at for at in ends if at), default="")
-    messages = [message for message in transcript.messages() if message.agent_id is None]
+    last_result = max((row.finished for row in summary.calls if row.finished), default="")
+    try:
+        messages = [message for message in read(to_path(summary.file)).messages() if message.agent_id is None]
+    except SourceError:  # removed
+        messages = []
     if not messages:
         return "idle"
     over = messages[-1].voice in ("text", "interrupt", "error", "summary", "command")

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
@@ -215,6 +216,12 @@ class ChainEnding(Struct, frozen=True, kw_only=True, gc=False):
     recovered: bool
     by: ChainName | None
     """The chain's name if it led to a recovery."""
+    lost_ms: int = 0
+    """Time from the first failure to the last attempt: the failed calls, and those that prepared the next attempt,
+    with the time of the model in between. Long gaps and refusals, in which a person was waited for, do not count.
+    """
+    lost_tokens: int = 0
+    """Tokens of the requests that made the later calls, without those read from the cache."""
 
 
 def _is_success(call: Span | ChainLink) -> bool:
@@ -276,16 +283,52 @@ def find_chains(
     return chains
 
 
-def chain_endings(spans: Iterable[Span]) -> list[ChainEnding]:
-    """Return the outcomes of the chains in these spans. This is faster than `find_chains`."""
+def chain_endings(spans: Iterable[Span], tokens: Mapping[str, Tokens] | None = None) -> list[ChainEnding]:
+    """Return the outcomes of the chains in these spans. This is faster than `find_chains`.
+
+    `tokens` are the transcript's `message_tokens`.
+    """
     endings: list[ChainEnding] = []
     for thread in group_by_agent(spans):
         for chain in _RecoveryTracker({}).track(thread):
             first = [(call_id, chain.start.call.message_id) for call_id in (chain.start.id, *chain.siblings)]
             linked = [(span.id, span.call.message_id) for span, _ in chain.links if not _is_success(span)]
             name = _name_chain(chain) if chain.recovered else None
-            endings.append(ChainEnding(failures=[*first, *linked], recovered=chain.recovered, by=name))
+            endings.append(
+                ChainEnding(
+                    failures=[*first, *linked],
+                    recovered=chain.recovered,
+                    by=name,
+                    lost_ms=_lost_ms([chain.start, *(span for span, _ in chain.links)]),
+                    lost_tokens=_lost_tokens(chain, tokens or {}),
+                )
+            )
     return endings
+
+
+_MAX_THOUGHT_MS = 5 * 60_000
+"""A longer gap between two calls is not the model's time: the session was idle."""
+
+
+def _lost_ms(calls: Sequence[Span]) -> int:
+    """Return the time that the calls of a chain took, without the last one if it succeeded."""
+    lost = 0.0
+    for call, following in zip_longest(calls, calls[1:]):
+        if following is None and _is_success(call):
+            break
+        start, end = to_epoch_ms(call.requested), to_epoch_ms(call.finished)
+        if call.state not in _REFUSED_STATES:
+            lost += call.duration_ms or 0
+        next_start = to_epoch_ms(following.requested) if following is not None else None
+        thought = next_start - (end or start or next_start) if next_start is not None else 0
+        lost += thought if 0 < thought <= _MAX_THOUGHT_MS else 0
+    return round(lost)
+
+
+def _lost_tokens(chain: _OpenChain, tokens: Mapping[str, Tokens]) -> int:
+    messages = {span.call.message_id or "" for span, _ in chain.links} - {chain.start.call.message_id}
+    used = [tokens[message] for message in messages if message in tokens]
+    return sum(item.input_tokens + item.output_tokens + item.cache_creation_input_tokens for item in used)
 
 
 def group_by_agent(spans: Iterable[Span]) -> list[list[Span]]:
@@ -295,7 +338,7 @@ def group_by_agent(spans: Iterable[Span]) -> list[list[Span]]:
         if span.state != "orphan_result":
             call = span.call
             # Old Claude Code files identify a subagent by the call that started it.
-            starter = call.parent_call if get_format(call.dialect).inlines_agents else None
+            starter = call.parent_call if get_format(call.client).inlines_agents else None
             threads.setdefault(call.agent_id or starter or "", []).append(span)
     return list(threads.values())
 

@@ -5,25 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, tzinfo
+from typing import Literal
 
 from msgspec import Struct
 
 from toolspan.analysis.errors import is_unsuccessful
-from toolspan.reading.rows import CallRow
+from toolspan.reading.rows import CallRow, command_ms
 from toolspan.types.span import parse_timestamp
 
 
-class ToolStats(Struct, frozen=True, kw_only=True):
-    """Counts, outcomes and durations of calls to one tool."""
+class CallStats(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Counts and durations of the calls in one group. Only the field of its grouping is set."""
 
-    tool: str
+    tool: str | None = None
+    agent: str | None = None
+    """The type of subagent, or `main`."""
+    day: str | None = None
+    hour: str | None = None
     calls: int
     states: dict[str, int]
-    errors: int
+    unsuccessful: int
+    """Number of calls that ended in any way other than success, without searches that found nothing."""
     timeouts: int
     timeout_share: float
     timed: int
-    """Number of calls whose duration is known."""
+    """Number of calls whose duration is known, without those that continue a background command."""
     p50_ms: int | None
     p95_ms: int | None
     max_ms: int | None
@@ -31,25 +37,35 @@ class ToolStats(Struct, frozen=True, kw_only=True):
     pace: str
     """`immediate`, `fast`, `variable` or `slow`; empty if no duration is known."""
 
+    @property
+    def name(self) -> str:
+        """The value of the grouping."""
+        return next(name for name in (self.tool, self.agent, self.day, self.hour, "") if name is not None)
+
+
+CallGrouping = Literal["tool", "agent", "day", "hour"]
+
 
 def tool_stats(
-    rows: Iterable[CallRow], key: Callable[[CallRow], str | None] = lambda row: row.tool or None
-) -> list[ToolStats]:
+    rows: Iterable[CallRow],
+    key: Callable[[CallRow], str | None] = lambda row: row.tool or None,
+    by: CallGrouping = "tool",
+) -> list[CallStats]:
     """Return the statistics for each tool, or for each value of `key`, most used first.
 
-    Orphan results are left out because they have no tool.
+    The value is in the field `by`. Orphan results are left out because they have no tool.
     """
-    stats: list[ToolStats] = []
-    for tool, calls in _group_rows(rows, key).items():
+    stats: list[CallStats] = []
+    for name, calls in _group_rows(rows, key).items():
         durations = _sorted_durations(calls)
         timeouts = sum(row.state == "timed_out" for row in calls)
         p50, p95 = percentile(durations, 50), percentile(durations, 95)
         stats.append(
-            ToolStats(
-                tool=tool,
+            CallStats(
+                **{by: name},
                 calls=len(calls),
                 states=dict(Counter(row.state for row in calls)),
-                errors=sum(is_unsuccessful(row) for row in calls),
+                unsuccessful=sum(is_unsuccessful(row) for row in calls),
                 timeouts=timeouts,
                 timeout_share=timeouts / len(calls),
                 timed=len(durations),
@@ -60,10 +76,10 @@ def tool_stats(
                 pace=_classify_pace(p50, p95),
             )
         )
-    return sorted(stats, key=lambda row: (-row.calls, row.tool))
+    return sorted(stats, key=lambda row: (-row.calls, row.name))
 
 
-PERIODS = ("day", "hour")
+PERIODS: tuple[CallGrouping, ...] = ("day", "hour")
 UNKNOWN_PERIOD = "unknown"
 
 
@@ -101,7 +117,7 @@ class ServerStats(Struct, frozen=True, kw_only=True):
     server: str
     tools: int
     calls: int
-    errors: int
+    unsuccessful: int
     error_kinds: dict[str, int]
     timeouts: int
     lost: int
@@ -114,7 +130,7 @@ class ServerStats(Struct, frozen=True, kw_only=True):
 def server_stats(rows: Iterable[CallRow]) -> list[ServerStats]:
     """Return the statistics for each MCP server, most used first."""
     stats: list[ServerStats] = []
-    for server, calls in _group_rows(rows, _mcp_server_name).items():
+    for server, calls in _group_rows(rows, mcp_server_name).items():
         durations = _sorted_durations(calls)
         kinds = Counter(row.error_kind for row in calls if row.error_kind)
         stats.append(
@@ -122,7 +138,7 @@ def server_stats(rows: Iterable[CallRow]) -> list[ServerStats]:
                 server=server,
                 tools=len({row.tool for row in calls}),
                 calls=len(calls),
-                errors=sum(is_unsuccessful(row) for row in calls),
+                unsuccessful=sum(is_unsuccessful(row) for row in calls),
                 error_kinds=dict(kinds.most_common()),
                 timeouts=sum(row.state == "timed_out" for row in calls),
                 lost=kinds["mcp_no_response"],
@@ -134,7 +150,8 @@ def server_stats(rows: Iterable[CallRow]) -> list[ServerStats]:
     return sorted(stats, key=lambda row: (-row.calls, row.server))
 
 
-def _mcp_server_name(row: CallRow) -> str | None:
+def mcp_server_name(row: CallRow) -> str | None:
+    """Return the MCP server of a tool named `mcp__SERVER__TOOL`, or None for other tools."""
     prefix, _, rest = (row.tool or "").partition("__")
     server, separator, _ = rest.partition("__")
     return server if prefix == "mcp" and separator else None
@@ -158,7 +175,7 @@ def _group_rows(rows: Iterable[CallRow], key: Callable[[CallRow], str | None]) -
 
 
 def _sorted_durations(rows: Sequence[CallRow]) -> list[int]:
-    return sorted(row.duration_ms for row in rows if row.duration_ms is not None)
+    return sorted(duration for row in rows if (duration := command_ms(row)) is not None)
 
 
 def _classify_pace(p50: int | None, p95: int | None) -> str:

@@ -5,7 +5,6 @@ Slices and calls that a resumed or forked session copied from another file are c
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
@@ -13,7 +12,7 @@ from itertools import chain
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.analysis.errors import ErrorGroup, group_errors, is_unsuccessful
+from toolspan.analysis.file_time import FileTime
 from toolspan.analysis.stats import percentile
 from toolspan.analysis.timing import (
     CALL_GAP_MS,
@@ -21,12 +20,11 @@ from toolspan.analysis.timing import (
     AgentTime,
     CallTime,
     Certainty,
-    FileTime,
     TimeSlice,
     TimeSplit,
 )
-from toolspan.reading.lineage import CopyTracker, Lineages, SessionFiles, group_sessions, merge_copies, row_keys
-from toolspan.reading.rows import CallRow
+from toolspan.reading.lineage import Lineages, SessionFiles, call_key, group_sessions, merge_copies
+from toolspan.reading.rows import CallRow, command_ms
 from toolspan.types.session import SessionInfo
 from toolspan.types.span import is_within, parse_timestamp, to_epoch_ms
 
@@ -56,7 +54,7 @@ class ToolTime(Struct, frozen=True, kw_only=True):
     tool: str
     calls: int
     total_ms: int
-    """Sum of the times from request to result. Each overlapping call counts in full."""
+    """Sum of the durations. Each overlapping call counts in full, and a background command once, with its polls."""
     run_ms: int
     wait_ms: int
     waits: dict[Certainty, int]
@@ -88,16 +86,17 @@ class Timesheet:
         read_files = list(files)
         lineages = Lineages()
         for file in read_files:
-            lineages.add(file.file, file.info, row_keys(_rows(file)))
+            lineages.add(file.file, file.info, (call_key(row.id, row.batch) for row in _rows(file)))
         counted = {(row.file, row.id) for row in merge_copies(chain.from_iterable(map(_rows, read_files)), lineages)}
         groups = [session for session in group_sessions(read_files) if session.overlaps(since, until)]
         chosen = {session.id for session in select(groups)}
-        copies = CopyTracker(lineages)
+        seen: dict[Hashable, set[Hashable]] = {}
         gaps = _GapFinder(read_files, lineages)
         sheets: dict[str, list[AgentTime]] = {}
         # Originals come before copies, and sessions before their subagents.
         ordered = sorted(groups, key=lambda session: lineages.rank(session.file.file))
         for file in [file for session in ordered for file in session.files]:
+            seen_slices = seen.setdefault(lineages.group_of(file.file), set())
             sheets[file.file] = [
                 replace(
                     agent,
@@ -107,17 +106,7 @@ class Timesheet:
                         if (file.file, item.call.id) in counted
                         and is_within(item.call.requested or item.call.finished, since, until)
                     ),
-                    slices=tuple(
-                        _clip_slices(
-                            (
-                                part
-                                for part in gaps.mark_gaps(file, agent).slices
-                                if copies.add_if_new(file.file, part, part.part == "nothing_recorded" and agent.agent)
-                            ),
-                            since,
-                            until,
-                        )
-                    ),
+                    slices=tuple(_clip_slices(_take_new(gaps.mark_gaps(file, agent), seen_slices), since, until)),
                 )
                 for agent in file.agents
             ]
@@ -126,7 +115,7 @@ class Timesheet:
     @property
     def split(self) -> TimeSplit:
         """The combined time of the main conversations. Overlapping sessions each count in full."""
-        return TimeSplit.from_slices(part for session in self.sessions for part in session.main.slices)
+        return TimeSplit.total(session.main.split for session in self.sessions)
 
     @property
     def agents(self) -> list[AgentTime]:
@@ -234,6 +223,14 @@ def _cut_gaps(part: TimeSlice, gaps: Iterable[_Interval]) -> Iterator[TimeSlice]
         yield part._replace(start=last)
 
 
+def _take_new(agent: AgentTime, seen: set[Hashable]) -> list[TimeSlice]:
+    """Return an agent's slices that no other file has, and add them to `seen`. Each agent has its own gaps."""
+    keys = [part if part.part != "nothing_recorded" else (part, agent.agent) for part in agent.slices]
+    new = [part for part, key in zip(agent.slices, keys, strict=True) if key not in seen]
+    seen.update(keys)
+    return new
+
+
 def _rows(file: FileTime) -> Iterable[CallRow]:
     return (item.call for agent in file.agents for item in agent.calls)
 
@@ -244,7 +241,9 @@ def _make_sheet(session: TimedSession, sheets: Mapping[str, Sequence[AgentTime]]
     agents += [agent for file in session.files[len(mains) :] for agent in sheets[file.file]]
     starts = [parts[0] for parts in mains if parts]
     if starts:  # the conversation may continue in other files
-        slices = tuple(sorted(part for start in starts for part in start.slices))
+        slices = starts[0].slices  # perf: already sorted
+        if len(starts) > 1:
+            slices = tuple(sorted(part for start in starts for part in start.slices))
         main = replace(starts[0], slices=slices, calls=tuple(call for start in starts for call in start.calls))
     else:  # only the files of subagents contain times
         main = replace(_NO_TIME, slices=tuple(sorted(part for agent in agents for part in agent.slices)))
@@ -265,7 +264,7 @@ def time_by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
             calls_by_tool.setdefault(call.call.tool, []).append(call)
     rows: list[ToolTime] = []
     for tool, members in calls_by_tool.items():
-        times = sorted(call.took_ms for call in members if call.took_ms is not None)
+        times = sorted(duration for call in members if (duration := command_ms(call.call)) is not None)
         certainties: list[Certainty] = ["known", "inferred", "unknown"]
         rows.append(
             ToolTime(
@@ -285,58 +284,17 @@ def time_by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
 
 def slowest_calls(calls: Iterable[CallTime], count: int) -> list[CallTime]:
     """Return the calls with the longest time from request to result."""
-    timed = [(call.took_ms, call) for call in calls if call.took_ms]
+    timed = [(duration, call) for call in calls if (duration := command_ms(call.call))]
     ranked = sorted(timed, key=lambda pair: (-pair[0], pair[1].call.id))
     return [call for _, call in ranked[: count or None]]
 
 
-_MAX_ERRORS = 5
-
-
-class Overview(Struct, frozen=True, kw_only=True):
-    """An overview of several days of work with agents."""
-
-    since: datetime
-    until: datetime
-    sessions: int
-    folders: int
-    calls: int
-    states: dict[str, int]
-    """Number of calls by state, most frequent first."""
-    nothing_found: int
-    """The number of failed calls that are only searches without a match."""
-    tools: dict[str, int]
-    """Number of calls by tool, most frequent first."""
-    errors: list[ErrorGroup]
-    split: TimeSplit
-    last_failure: CallRow | None
-
-
-def overview_of(
-    rows: Sequence[CallRow], sheet: Timesheet, projects: Mapping[str, str], since: datetime, until: datetime
-) -> Overview:
-    """Summarize calls and times. `projects` maps each session in the period to its working folder."""
-    calls = [row for row in rows if row.state != "orphan_result"]
-    failed = [row for row in calls if is_unsuccessful(row)]
-    return Overview(
-        since=since,
-        until=until,
-        sessions=len(projects),
-        folders=len(set(projects.values())),
-        calls=len(calls),
-        states=dict(Counter(row.state for row in rows).most_common()),
-        nothing_found=sum(row.error_kind == "nothing_found" for row in calls),
-        tools=dict(Counter(row.tool for row in calls if row.tool).most_common()),
-        errors=[group for group in group_errors(rows) if group.kind != "nothing_found"][:_MAX_ERRORS],
-        split=sheet.split,
-        last_failure=max(failed, key=lambda row: row.requested or "", default=None),
-    )
-
-
 def _clip_slices(
-    slices: Iterable[TimeSlice], since: datetime | None = None, until: datetime | None = None
+    slices: list[TimeSlice], since: datetime | None = None, until: datetime | None = None
 ) -> list[TimeSlice]:
     """Return the slices inside a period, clipped to it."""
+    if since is None and until is None:
+        return slices
     low, high = to_epoch_ms(since), to_epoch_ms(until)
     clipped = []
     for start, end, part in slices:

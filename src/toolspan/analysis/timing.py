@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
@@ -20,14 +21,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.errors import SourceError
-from toolspan.formats.claude.paths import hook_log_path
+from toolspan.formats.side_files import hook_log_path
 from toolspan.formats.source import to_path
-from toolspan.reading.rows import CallRow, make_call_row
+from toolspan.reading.rows import CallRow, command_ms, make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineMessage, build_timeline
-from toolspan.reading.transcript import Transcript, read_content, read_known
-from toolspan.types.session import MessageAuthor, SessionInfo
-from toolspan.types.span import Hook, Permission, Progress, Span, parse_timestamp, to_epoch_ms
+from toolspan.reading.transcript import Transcript, read_content
+from toolspan.types.session import MessageAuthor
+from toolspan.types.span import POLL, Hook, Permission, Progress, Span, parse_timestamp, to_epoch_ms
 
 Certainty = Literal["known", "inferred", "unknown"]
 Phase = Literal["run", "hooks", "permission", "queued"]
@@ -69,7 +69,13 @@ class CallPhases(NamedTuple):
     intervals: tuple[PhaseInterval, ...]
     certainty: Certainty
     """The certainty of the `permission` phase."""
-    took: int | None = None
+
+    def wait_ms(self, busy_within: Callable[[int, int], int]) -> int | None:
+        """Return the time waited for permission while no other call ran, or None if it is unknown."""
+        waits = ((start, end) for start, end, phase in self.intervals if phase == "permission")
+        return (
+            None if self.certainty == "unknown" else sum(end - start - busy_within(start, end) for start, end in waits)
+        )
 
 
 class HookTimings(Struct, frozen=True, kw_only=True):
@@ -99,10 +105,10 @@ def call_phases(span: Span, ready: int | None = None, timings: HookTimings | Non
     """Return the phases of a call. `ready` is the time at which the last call in its batch was requested."""
     start, end = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
     if start is None:
-        return CallPhases((), "unknown", span.duration_ms)
+        return CallPhases((), "unknown")
     if end is None or end < start or span.has_fabricated_result or (span.result and span.result.has_copied_times):
         held_up = tuple(interval for _, interval in _hook_intervals(span, start, start))
-        return CallPhases(held_up, "unknown", span.duration_ms)
+        return CallPhases(held_up, "unknown")
     held = list(_hook_intervals(span, start, end)) if span.events else []
     hooks = [hook for _, hook in held]
     tool_start = max((hook.end for is_before, hook in held if is_before and hook.end <= end), default=start)
@@ -124,7 +130,7 @@ def call_phases(span: Span, ready: int | None = None, timings: HookTimings | Non
             whole = PhaseInterval(whole.start, min(stop, end), "run")
             noted = _phases_from_timings(hooks, whole, timings)
             phases = noted or _phases_of_run(span, hooks, whole, ready)
-    return phases._replace(took=span.duration_ms)
+    return phases
 
 
 def phases_among(spans: Iterable[Span], timings: Mapping[str, HookTimings]) -> Callable[[Span], CallPhases]:
@@ -307,12 +313,10 @@ class TimeSlice(NamedTuple):
     part: TimePart
 
 
-class CallTime(Struct, frozen=True, kw_only=True, gc=False):
+class CallTime(Struct, frozen=True, gc=False):
     """The time spent in one call."""
 
     call: CallRow
-    took_ms: int | None
-    """Time from request to result; None if a timestamp is missing or the result was fabricated later."""
     wait_ms: int | None
     """Time waited for permission while no other call ran; None if unknown."""
     certainty: Certainty
@@ -324,17 +328,15 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
 
     @classmethod
     def from_phases(
-        cls, span: Span, file: str, phases: CallPhases, busy_within: Callable[[int, int], int] = lambda _start, _end: 0
+        cls, row: CallRow, span: Span, phases: CallPhases, busy_within: Callable[[int, int], int] = lambda _a, _b: 0
     ) -> CallTime:
         """Return the time of a call. `busy_within` returns the time in which other calls ran during a wait."""
         lengths: dict[Phase, int] = {}
         for start, end, phase in phases.intervals:
-            waited = end - start - (busy_within(start, end) if phase == "permission" else 0)
-            lengths[phase] = lengths.get(phase, 0) + waited
+            lengths[phase] = lengths.get(phase, 0) + end - start
         return cls(
-            call=make_call_row(span, file),
-            took_ms=phases.took,
-            wait_ms=None if phases.certainty == "unknown" else lengths.get("permission", 0),
+            call=row,
+            wait_ms=phases.wait_ms(busy_within),
             certainty=phases.certainty,
             hooks_ms=lengths.get("hooks", 0),
             run_ms=lengths.get("run"),
@@ -344,7 +346,7 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
 
 def _progress_pauses(span: Span) -> Iterator[tuple[int, int]]:
     """Yield the long intervals in which a call that reports progress did not report any."""
-    reports = [event for event in span.events if isinstance(event, Progress)] if span.events else []
+    reports = _find_reports(span) if span.events else []
     end = to_epoch_ms(span.finished)
     last = to_epoch_ms(span.requested)
     if not reports or last is None or end is None:
@@ -360,13 +362,18 @@ def _progress_pauses(span: Span) -> Iterator[tuple[int, int]]:
         last = max(last, until)
 
 
+def _find_reports(span: Span) -> list[Progress]:
+    """Return the progress that a tool reported by itself."""
+    return [event for event in span.events if isinstance(event, Progress) and event.kind != POLL]
+
+
 def _silent_calls(spans: Sequence[Span]) -> dict[str, tuple[int, int]]:
     """Return start and end of long calls without progress, by id, if their tool reported progress before and after."""
     reports: dict[str, list[int]] = {}
     candidates: list[tuple[Span, int, int]] = []
     for span in spans:
         start, end = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
-        if start is not None and any(isinstance(event, Progress) for event in span.events):
+        if start is not None and _find_reports(span):
             reports.setdefault(span.tool, []).append(start)
         elif start is not None and end is not None and end - start >= CALL_GAP_MS:
             candidates.append((span, start, end))
@@ -395,7 +402,7 @@ class AgentTime(Struct, frozen=True, kw_only=True):
     @property
     def calls_ms(self) -> int:
         """The sum of all durations. It exceeds the wall time if calls overlapped."""
-        return sum(call.took_ms or 0 for call in self.calls)
+        return sum(command_ms(call.call) or 0 for call in self.calls)
 
 
 class TimeSplit(Struct, frozen=True, kw_only=True):
@@ -416,17 +423,25 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
     def from_slices(cls, slices: Iterable[TimeSlice]) -> TimeSplit:
         """Return the total time of each part, and the period that the slices cover."""
         sums: dict[TimePart, int] = dict.fromkeys(TIME_PARTS, 0)
-        first: int | None = None
-        last: int | None = None
+        slices = list(slices)
         for start, end, part in slices:
             sums[part] += end - start
-            first = start if first is None else min(first, start)
-            last = end if last is None else max(last, end)
         return cls(
-            began=None if first is None else from_epoch_ms(first),
-            ended=None if last is None else from_epoch_ms(last),
+            began=from_epoch_ms(min(map(itemgetter(0), slices))) if slices else None,
+            ended=from_epoch_ms(max(map(itemgetter(1), slices))) if slices else None,
             wall_ms=sum(sums.values()),
             **{f"{part}_ms": ms for part, ms in sums.items()},
+        )
+
+    @classmethod
+    def total(cls, splits: Iterable[TimeSplit]) -> TimeSplit:
+        """Return the sum of the splits of several agents, and the period that they cover."""
+        splits = list(splits)
+        return cls(
+            began=min((split.began for split in splits if split.began is not None), default=None),
+            ended=max((split.ended for split in splits if split.ended is not None), default=None),
+            wall_ms=sum(split.wall_ms for split in splits),
+            **{f"{part}_ms": sum(split.part_ms(part) for split in splits) for part in TIME_PARTS},
         )
 
     def part_ms(self, name: TimePart) -> int:
@@ -445,64 +460,15 @@ def split_transcript(transcript: Transcript) -> TimeSplit:
     return measure_agent(build_timeline([read_content(transcript)]), timings).split
 
 
-class FileTime(Struct, frozen=True, kw_only=True):
-    """The time recorded in one file: its main agent first, then the subagents in it."""
+def measure_agent(
+    timeline: AgentTimeline,
+    timings: Mapping[str, HookTimings] = MappingProxyType({}),
+    rows: Mapping[str, CallRow] = MappingProxyType({}),
+) -> AgentTime:
+    """Measure the time of one agent. Its subagents count as running calls.
 
-    file: str
-    info: SessionInfo
-    agents: list[AgentTime]
-    problem: str | None = None
-    """The reason why the file could not be read. If set, the other fields are empty."""
-
-    @property
-    def has_content(self) -> bool:
-        """True if the file contains calls."""
-        return any(agent.calls for agent in self.agents)
-
-
-def file_time(path: Path | str) -> FileTime:
-    """Measure the time in one file. Does not raise if the file is unreadable: `problem` is set instead."""
-    try:
-        return measure_transcript(read_known(to_path(path)))
-    except SourceError as error:
-        return FileTime(file=str(path), info=SessionInfo(), agents=[], problem=str(error))
-
-
-def measure_transcript(transcript: Transcript) -> FileTime:
-    """Measure the time in a transcript.
-
-    Raises:
-        SourceError: the file can no longer be read.
+    `timings` come from the hook log. `rows` are the rows of calls by id, if they have been made.
     """
-    path = transcript.file
-    content = read_content(transcript)
-    timeline = build_timeline([content])
-    timings = read_hook_timings(to_path(path))
-    agent_times = [replace(measure_agent(timeline, timings), starter=content.starter_call)]
-    for parent in timeline.iter_timelines():
-        linked = {id(agent) for placed in parent.calls for agent in placed.agents}
-        items = chain.from_iterable(turn.items for turn in parent.turns)
-        unlinked = [item for item in items if isinstance(item, AgentTimeline) and id(item) not in linked]
-        agent_times += [measure_agent(agent, timings) for agent in unlinked]
-        agent_times += [
-            replace(measure_agent(agent, timings), starter=placed.span.id)
-            for placed in parent.calls
-            for agent in placed.agents
-        ]
-    placed = {item.call.id for agent in agent_times for item in agent.calls}
-    if inherited := [span for span in transcript.spans if span.id not in placed and span.state != "orphan_result"]:
-        # A subagent's file may begin with calls of its parent, which count if the parent's file is gone.
-        calls = (
-            CallTime.from_phases(span, path, call_phases(span, timings=timings.get(span.id))) for span in inherited
-        )
-        agent_times.append(AgentTime(agent=None, role=None, slices=(), calls=tuple(calls)))
-    return FileTime(
-        file=str(path), info=transcript.info, agents=[agent for agent in agent_times if agent.slices or agent.calls]
-    )
-
-
-def measure_agent(timeline: AgentTimeline, timings: Mapping[str, HookTimings] = MappingProxyType({})) -> AgentTime:
-    """Measure the time of one agent. Its subagents count as running calls. `timings` come from the hook log."""
     slices, span_phases = slice_agent(timeline, timings)
     spans = [placed.span for placed in timeline.calls]
     busy = _BusyTime(slices)
@@ -511,9 +477,54 @@ def measure_agent(timeline: AgentTimeline, timings: Mapping[str, HookTimings] = 
         replace(time, pauses=(silent_calls[span.id],)) if span.id in silent_calls else time
         for span, phases in zip(spans, span_phases, strict=True)
         if span.state != "orphan_result"
-        for time in [CallTime.from_phases(span, timeline.file, phases, busy.busy_within)]
+        for row in [rows.get(span.id) or make_call_row(span, timeline.file)]
+        for time in [CallTime.from_phases(row, span, phases, busy.busy_within)]
     ]
     return AgentTime(agent=timeline.agent_id, role=timeline.role, slices=tuple(slices), calls=tuple(calls))
+
+
+class CallWait(NamedTuple):
+    """The wait for permission in a call."""
+
+    wait_ms: int | None
+    """Time waited while no other call of the agent ran; None if unknown."""
+    certainty: Certainty
+
+
+UNKNOWN_WAIT = CallWait(None, "unknown")
+
+
+def measure_waits(spans: Sequence[Span], timings: Mapping[str, HookTimings]) -> dict[str, CallWait]:
+    """Return the waits in the calls of one agent by id, as in `measure_agent`, without those that are unknown.
+
+    perf: nothing is known about most calls, and the messages between the calls are not needed.
+    """
+    calls = [span for span in spans if span.state != "orphan_result" and _may_show_wait(span, timings)]
+    phases_of = phases_among(spans if calls else (), timings)
+    phases = {span.id: phases_of(span) for span in calls}
+    busy: _BusyTime | None = None
+    if any(interval.phase == "permission" for own in phases.values() for interval in own.intervals):
+        intervals = [interval for span in spans for interval in (phases.get(span.id) or phases_of(span)).intervals]
+        busy = _BusyTime(slice_time(intervals, sorted(chain.from_iterable(map(call_marks, spans)), key=itemgetter(0))))
+    waits = (
+        (name, own.certainty, own.wait_ms(busy.busy_within if busy else _never_busy)) for name, own in phases.items()
+    )
+    return {name: CallWait(wait_ms, certainty) for name, certainty, wait_ms in waits if wait_ms is not None}
+
+
+def _never_busy(_start: int, _end: int) -> int:
+    return 0
+
+
+def _may_show_wait(span: Span, timings: Mapping[str, HookTimings]) -> bool:
+    """Return False if `call_phases` cannot know whether a call waited."""
+    return (
+        bool(span.events)
+        or span.state in ("denied", "cancelled", "blocked_by_hook")
+        or span.tool in _QUESTION_TOOLS
+        or span.id in timings
+        or (span.result is not None and span.result.reported_ms is not None)
+    )
 
 
 def slice_agent(

@@ -1,6 +1,6 @@
 """Tokens and cost of model requests, by day, week, month, five-hour block, model, project, session, agent or client.
 
-`file_usage` reads the requests of one file, `join_requests` counts each request once across files, forks and resumes,
+`USAGE` are the requests of one file, `join_requests` counts each request once across files, forks and resumes,
 and `group_usage` sums them.
 """
 
@@ -9,25 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
-from pathlib import Path, PurePath
+from operator import itemgetter
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.analysis.prices import PriceTable, Rate, load_prices
-from toolspan.errors import SourceError
 from toolspan.formats.registry import get_format, parse_file_name
-from toolspan.formats.source import to_path
+from toolspan.prices import PriceTable, Rate, load_prices
+from toolspan.reading.facts import FactKind, single_job
 from toolspan.reading.lineage import group_sessions, rank_file
-from toolspan.reading.parallel import FileJob
-from toolspan.types.session import Dialect, RequestUsage, SessionInfo, Tokens
+from toolspan.types.session import ClientName, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
     from toolspan.reading.transcript import Transcript
 
-Grouping = Literal["day", "week", "month", "block", "model", "project", "session", "agent", "dialect"]
+Grouping = Literal["day", "week", "month", "block", "model", "project", "session", "agent", "client"]
 GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
 PERIODS: tuple[Grouping, ...] = ("day", "week", "month", "block")
 """The groupings by time. Each row is named after its period."""
@@ -61,19 +60,6 @@ class FileUsage(Struct, frozen=True, kw_only=True):
         return bool(self.requests)
 
 
-def file_usage(path: Path | str) -> FileUsage:
-    """Return the requests in one file. If the file cannot be read, set `problem` instead of raising."""
-    from toolspan.reading.transcript import read_requests  # perf: not needed for cached files
-
-    try:
-        return transcript_usage(read_requests(to_path(path)))
-    except SourceError as error:
-        return FileUsage(file=str(path), info=SessionInfo(), requests={}, problem=str(error))
-
-
-USAGE_JOB = FileJob(file_usage, FileUsage, finds_causes=False)
-
-
 def transcript_usage(transcript: Transcript) -> FileUsage:
     """Return the requests in a transcript."""
     origin = transcript.agent_origin
@@ -89,6 +75,18 @@ def transcript_usage(transcript: Transcript) -> FileUsage:
     )
 
 
+USAGE = FactKind(
+    name="usage",
+    measure=lambda reading: transcript_usage(reading.transcript),
+    facts_type=FileUsage,
+    unreadable=lambda file, problem: FileUsage(file=file, info=SessionInfo(), requests={}, problem=problem),
+    scope="requests",
+    finds_causes=False,
+    needs_spans=False,
+)
+USAGE_JOB = single_job(USAGE)
+
+
 class UsageRequest(Struct, frozen=True, kw_only=True, gc=False):
     """One request to a model, counted once, with the session it belongs to."""
 
@@ -102,12 +100,16 @@ class UsageRequest(Struct, frozen=True, kw_only=True, gc=False):
     """The tokens. The input excludes cached tokens, unless `join_requests` kept the recorded counts."""
     cache_write_1h: int
     fast: bool
+    cost_usd: float | None
+    """The cost that the client recorded."""
     session: str
+    title: str | None
+    """The title of the session, or else its first prompt."""
     project: str
     agent: str
     """The type of the subagent that made the request, or `main`."""
     agent_id: str | None
-    dialect: Dialect
+    client: ClientName
 
 
 def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> list[UsageRequest]:
@@ -140,17 +142,22 @@ class RequestJoiner:
         agent_types = _started_types(files)
         # A request belongs to the original session, whatever session ids its copies in forks and resumes have.
         sessions = sorted(group_sessions(files), key=lambda session: rank_file(session.file.file, session.file.info))
-        owners = {file.file: (n, session.id) for n, session in enumerate(sessions) for file in session.files}
+        owners = {
+            file.file: (n, session.id, session.file.info.title or session.file.info.first_prompt)
+            for n, session in enumerate(sessions)
+            for file in session.files
+        }
         conversations: dict[str, _Conversation] = {}
         requests: dict[str, UsageRequest] = {}
         copies: dict[str, list[UsageRequest]] = {}
         for file in files:
             conversation = _make_conversation(file, agent_types)
             if file.file in owners:
-                conversation = conversation._replace(session=owners[file.file][1])
+                _, session_id, title = owners[file.file]
+                conversation = conversation._replace(session=session_id, title=title)
             conversations[file.file] = conversation
             draft, prepared = self._drafts[file.file]
-            is_same = draft.file is file and (draft.session, draft.agent) == (conversation.session, conversation.agent)
+            is_same = draft.file is file and draft[1:] == conversation[1:]
             if not is_same:
                 prepared = self._make_requests(conversation, file.requests)
             for request in prepared:
@@ -163,19 +170,19 @@ class RequestJoiner:
             name = same[0].id
             recorded = [(conversations[copy.file], conversations[copy.file].file.requests[name]) for copy in same]
             conversation, usage = _join_copies(recorded)
-            conversation = conversation._replace(session=min(owners[copy.file] for copy in same)[1])
+            _, session_id, title = min((owners[copy.file] for copy in same), key=itemgetter(0))
+            conversation = conversation._replace(session=session_id, title=title)
             (requests[key],) = self._make_requests(conversation, {name: usage})
         return sorted(requests.values(), key=lambda request: request.at or _LATEST)
 
     def _make_requests(self, conversation: _Conversation, usages: Mapping[str, RequestUsage]) -> list[UsageRequest]:
-        file, session, project, agent, model, input_includes_cache = conversation
-        path, agent_id, dialect, inline_types = file.file, file.info.agent_id, file.info.dialect, file.inline_types
+        file, session, title, project, agent, model, input_includes_cache = conversation
+        path, agent_id, client, inline_types = file.file, file.info.agent_id, file.info.client, file.inline_types
         requests = []
         for name, usage in usages.items():
             tokens = usage.tokens
             if input_includes_cache and not self._as_recorded:
-                cached = tokens.cache_read_input_tokens + tokens.cache_creation_input_tokens
-                tokens = replace(tokens, input_tokens=max(tokens.input_tokens - cached, 0))
+                tokens = tokens.without_cached()
             request = UsageRequest(
                 id=name,
                 file=path,
@@ -184,11 +191,13 @@ class RequestJoiner:
                 tokens=tokens,
                 cache_write_1h=usage.cache_write_1h,
                 fast=usage.fast,
+                cost_usd=usage.cost_usd,
                 session=session,
+                title=title,
                 project=project,
                 agent=agent or inline_types.get(name) or (UNKNOWN if usage.sidechain else MAIN_AGENT),
                 agent_id=agent_id,
-                dialect=dialect,
+                client=client,
             )
             requests.append(request)
         return requests
@@ -214,6 +223,7 @@ class _Conversation(NamedTuple):
 
     file: FileUsage
     session: str
+    title: str | None
     project: str
     agent: str | None
     model: str
@@ -229,10 +239,11 @@ def _make_conversation(file: FileUsage, agent_types: Mapping[tuple[str | None, s
     return _Conversation(
         file=file,
         session=info.session_id or PurePath(file.file).name.partition(".")[0],
+        title=info.title or info.first_prompt,
         project=info.cwd or parse_file_name(PurePath(file.file)).project or UNKNOWN,
         agent=agent,
         model=info.models[-1] if info.models else UNKNOWN,
-        input_includes_cache=get_format(info.dialect).input_includes_cache,
+        input_includes_cache=get_format(info.client).input_includes_cache,
     )
 
 
@@ -282,6 +293,8 @@ class UsageRow(Struct, frozen=True, kw_only=True):
     unpriced_requests: int
     unpriced_models: tuple[str, ...]
     models: tuple[str, ...]
+    title: str | None = None
+    """The title of the session, or else its first prompt; None for other groups."""
 
 
 def group_usage(
@@ -296,15 +309,72 @@ def group_usage(
     Periods are sorted by time, and other groups by cost and then by tokens, highest first. Days begin at midnight in
     `zone`, by default the local time zone. A block begins at the full hour of its first request and lasts five hours.
     """
-    table = prices or load_prices()
-    groups: dict[str, list[UsageRequest]] = {}
-    name_of = _block_namer(zone) if by == "block" else _group_namer(by, zone)
-    for request in requests:
-        groups.setdefault(name_of(request), []).append(request)
-    rows = [sum_usage(name, members, table) for name, members in groups.items()]
-    if by in PERIODS:
-        return sorted(rows, key=lambda row: (row.name == UNKNOWN, row.name))
-    return sorted(rows, key=lambda row: (-(row.cost_usd or 0), -_token_sum(row.tokens), row.name))
+    sums = UsageSums(by, prices=prices, zone=zone)
+    sums.add(requests)
+    return sums.rows()
+
+
+class UsageSums:
+    """The sums of requests in each group. Requests can be added in parts, so that not all are in memory."""
+
+    def __init__(self, by: Grouping, *, prices: PriceTable | None = None, zone: tzinfo | None = None) -> None:
+        """Create sums without requests. The arguments are those of `group_usage`."""
+        self._by = by
+        self._prices = prices or load_prices()
+        self._zone = zone
+        self._rows: dict[str, UsageRow] = {}
+        self._first_uses: dict[str, dict[str, datetime]] = {}
+        """The time of the first request to each model, by group."""
+
+    def add(self, requests: Iterable[UsageRequest]) -> None:
+        """Add requests in order of time, which may be earlier than requests that were added before."""
+        groups: dict[str, list[UsageRequest]] = {}
+        # A block begins with its first request, so its hours are joined when all of them are known.
+        name_of = _name_hour if self._by == "block" else _group_namer(self._by, self._zone)
+        for request in requests:
+            groups.setdefault(name_of(request), []).append(request)
+        for name, members in groups.items():
+            row = sum_usage(name, members, self._prices)
+            if self._by == "session":
+                row = replace(row, title=members[0].title)
+            self._add_row(row, self._rows, name)
+            first_uses = self._first_uses.setdefault(name, {})
+            for model in self._rows[name].models:
+                at = next((request.at for request in members if request.model == model), None) or _LATEST
+                first_uses[model] = min(first_uses.get(model, _LATEST), at)
+
+    def rows(self) -> list[UsageRow]:
+        """Return the sums as `group_usage` does."""
+        rows = [self._sort_models(row) for row in self._rows.values()]
+        if self._by == "block":
+            rows = self._join_hours(rows)
+        if self._by in PERIODS:
+            return sorted(rows, key=lambda row: (row.name == UNKNOWN, row.name))
+        return sorted(rows, key=lambda row: (-(row.cost_usd or 0), -_token_sum(row.tokens), row.name))
+
+    def _sort_models(self, row: UsageRow) -> UsageRow:
+        first_uses = self._first_uses[row.name]
+
+        def sort(models: Iterable[str]) -> tuple[str, ...]:
+            return tuple(sorted(models, key=lambda model: (first_uses[model], model)))
+
+        return replace(row, models=sort(row.models), unpriced_models=sort(row.unpriced_models))
+
+    def _join_hours(self, hours: Iterable[UsageRow]) -> list[UsageRow]:
+        blocks: dict[str, UsageRow] = {}
+        start: datetime | None = None
+        for row in sorted(hours, key=lambda row: (row.name == UNKNOWN, row.name)):
+            name = row.name
+            if name != UNKNOWN:
+                hour = datetime.fromisoformat(name)
+                start = hour if start is None or hour >= start + _BLOCK else start
+                name = start.astimezone(self._zone).isoformat(timespec="minutes")
+            self._add_row(row, blocks, name)
+        return list(blocks.values())
+
+    @staticmethod
+    def _add_row(row: UsageRow, rows: dict[str, UsageRow], name: str) -> None:
+        rows[name] = sum_rows(name, [rows[name], row] if name in rows else [row])
 
 
 def sum_usage(name: str, requests: Iterable[UsageRequest], prices: PriceTable) -> UsageRow:
@@ -325,8 +395,10 @@ def sum_usage(name: str, requests: Iterable[UsageRequest], prices: PriceTable) -
         if model not in rates:
             rates[model] = prices.constant_rate(model)
         rate = rates[model]
-        if rate is not None and not request.fast:
-            price: float | None = rate.cost(tokens, request.cache_write_1h)  # perf: without looking up the rate
+        if request.cost_usd is not None:
+            price: float | None = request.cost_usd
+        elif rate is not None and not request.fast:
+            price = rate.cost(tokens, request.cache_write_1h)  # perf: without looking up the rate
         else:
             price = prices.cost(model, request.at, tokens, cache_write_1h=request.cache_write_1h, fast=request.fast)
         if price is not None:
@@ -361,6 +433,7 @@ def sum_rows(name: str, rows: Sequence[UsageRow]) -> UsageRow:
         unpriced_requests=sum(row.unpriced_requests for row in rows),
         unpriced_models=tuple(dict.fromkeys(model for row in rows for model in row.unpriced_models)),
         models=tuple(dict.fromkeys(model for row in rows for model in row.models)),
+        title=rows[0].title if rows and rows[0].name == name else None,
     )
 
 
@@ -394,16 +467,7 @@ def _group_namer(by: Grouping, zone: tzinfo | None) -> Callable[[UsageRequest], 
     return period
 
 
-def _block_namer(zone: tzinfo | None) -> Callable[[UsageRequest], str]:
-    """Return a function that returns the name of a request's block. It must be called in order of time."""
-    start: datetime | None = None
-
-    def block(request: UsageRequest) -> str:
-        nonlocal start
-        if request.at is None:
-            return UNKNOWN
-        if start is None or request.at >= start + _BLOCK:
-            start = request.at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-        return start.astimezone(zone).isoformat(timespec="minutes")
-
-    return block
+def _name_hour(request: UsageRequest) -> str:
+    """Return the UTC hour of a request."""
+    at = request.at
+    return UNKNOWN if at is None else at.astimezone(UTC).replace(minute=0, second=0, microsecond=0).isoformat()

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from toolspan.archive.archive import Archive
     from toolspan.archive.errors import ErrorGroups
     from toolspan.archive.filters import Filter
+    from toolspan.archive.keep.kept import KeptArchive
     from toolspan.archive.reporter import Reporter
     from toolspan.archive.sessions import SessionRow
     from toolspan.archive.usage import Usage, UsageRows
 
 
-__all__ = ["Archive", "ErrorGroups", "Filter", "Reporter", "Rows", "SessionRow", "Usage", "UsageRows"]
+__all__ = ["Archive", "ErrorGroups", "Filter", "KeptArchive", "Reporter", "Rows", "SessionRow", "Usage", "UsageRows"]
 
 __getattr__ = lazy_exports(
     __name__,
@@ -28,6 +29,7 @@ __getattr__ = lazy_exports(
         "Archive": "archive",
         "ErrorGroups": "errors",
         "Filter": "filters",
+        "KeptArchive": "keep.kept",
         "Reporter": "reporter",
         "Rows": "answers",
         "SessionRow": "sessions",

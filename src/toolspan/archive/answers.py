@@ -11,6 +11,7 @@ from msgspec import Struct
 from toolspan.errors import InvalidFilter
 
 R = TypeVar("R", bound=Struct)
+T = TypeVar("T")
 _SHOWN_IN_REPR = 3
 
 
@@ -75,3 +76,10 @@ class SortOrder(Struct, frozen=True):
         is_number = bool(valued) and isinstance(valued[0][0], int | float)
         valued.sort(key=lambda pair: pair[0], reverse=is_number != self.is_reversed)
         return [row for _, row in valued] + empty
+
+
+def arrange(
+    rows: Sequence[T], sort: SortOrder | None, limit: int | None, value_of: Callable[[Any, str], Any] = getattr
+) -> Sequence[T]:
+    """Return the first rows in an order, or the last ones of a chronological list; all rows without a limit."""
+    return sort.sort(rows, value_of)[: limit or None] if sort is not None else rows[-(limit or 0) :]

@@ -1,6 +1,6 @@
 """One call in detail: input, state, error, result, diff, recovery and neighbours.
 
-Start at `build_call_detail`. `sessions.py` finds the call, and `call_json` is what `show CALL --json` prints.
+Start at `build_call_detail`. `session.py` finds the call, and `call_json` is what `show CALL --json` prints.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from msgspec import Struct
 from toolspan.analysis.file_history.archive import FileArchive, diff_of_change
 from toolspan.analysis.file_history.changes import FileChange, changes_of
 from toolspan.analysis.recovery import RecoveryChain, find_chains
+from toolspan.analysis.timing import UNKNOWN_WAIT, CallWait, measure_waits, read_hook_timings
+from toolspan.archive.calls import TimedCall, add_wait
 from toolspan.archive.words import format_count
 from toolspan.diffs import DiffKind, added_removed, problems, unified
 from toolspan.errors import SourceError
-from toolspan.formats.claude import results, work_results
-from toolspan.formats.claude.results import UnknownResult
+from toolspan.formats.source import to_path
 from toolspan.reading.excerpt import keep_excerpt
 from toolspan.reading.rows import make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineBatch, TimelineMessage, Turn, build_timeline
 from toolspan.reading.transcript import Transcript, read, read_content
+from toolspan.types import results, work_results
 from toolspan.types.inputs import decode_json_or_text
+from toolspan.types.results import UnknownResult
 from toolspan.types.span import Span
 from toolspan.types.state import STATE_MEANINGS
 
@@ -46,8 +49,15 @@ class CallDetail(Struct, frozen=True, kw_only=True):
     diff: str | None = None
     changed_paths: tuple[str, ...] = ()
     chain: RecoveryChain | None = None
+    wait: CallWait | None = None
+    """The wait for permission in the call; None if it was not measured."""
     other_sessions: tuple[str, ...] = ()
     """Other sessions that contain a call with this id, newest first."""
+
+    @property
+    def row(self) -> TimedCall:
+        """The call as a row of `toolspan calls`."""
+        return add_wait(make_call_row(self.span, self.file), self.wait)
 
 
 def build_call_detail(span: Span, transcript: Transcript, others: tuple[str, ...] = ()) -> CallDetail:
@@ -65,6 +75,7 @@ def build_call_detail(span: Span, transcript: Transcript, others: tuple[str, ...
         chain=_find_chain(span, spans, transcript.file, timelines),
         other_sessions=others,
     )
+    timings = read_hook_timings(to_path(transcript.file))
     for timeline in timelines:
         items: list[Neighbour] = []
         for item in chain.from_iterable(turn.items for turn in timeline.turns):
@@ -77,6 +88,7 @@ def build_call_detail(span: Span, transcript: Transcript, others: tuple[str, ...
             at = ids.index(span.id)
             detail = msgspec.structs.replace(
                 detail,
+                wait=measure_waits([placed.span for placed in timeline.calls], timings).get(span.id, UNKNOWN_WAIT),
                 turn=next(turn for turn in timeline.turns if span.id in call_ids(turn)),
                 batch=next(batch for batch in timeline.batches if span.id in call_ids(batch)),
                 before=_nearest_neighbours(items[:at][::-1])[::-1],
@@ -137,7 +149,7 @@ def call_json(detail: CallDetail) -> dict[str, object]:
         for side, items in (("before", detail.before), ("after", detail.after))
     }
     return {
-        "call": make_call_row(span, detail.file),
+        "call": detail.row,
         "meaning": STATE_MEANINGS[span.state],
         "advice": span.advice._asdict() if span.advice else None,
         "events": span.events,

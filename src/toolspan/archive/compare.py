@@ -8,26 +8,23 @@ from functools import partial
 from pathlib import Path
 
 from toolspan.analysis.compare import (
+    COMPARE_JOB,
     ComparedFile,
     ComparedSide,
     Comparison,
     Parting,
     compare_sides,
-    file_facts,
     find_parting,
     summarize_side,
 )
-from toolspan.analysis.prices import load_prices
 from toolspan.archive.engine import Engine, FileEngine, read_files
-from toolspan.archive.filters import Filter
+from toolspan.archive.filters import Filter, parse_named_period
 from toolspan.archive.selection import explain_nothing, read_filtered_files
 from toolspan.archive.sources import find_session_files, path_exists
 from toolspan.errors import InvalidFilter, NotFound
 from toolspan.formats.source import to_path
-from toolspan.reading.parallel import FileJob
+from toolspan.prices import load_prices
 from toolspan.reading.transcript import read
-
-_JOB = FileJob(file_facts, ComparedFile)
 
 
 def compare_periods(engine: Engine, call_filter: Filter, at: datetime, *, prices: Path | None = None) -> Comparison:
@@ -41,7 +38,7 @@ def compare_periods(engine: Engine, call_filter: Filter, at: datetime, *, prices
     if call_filter.until is not None and call_filter.until <= at:
         raise InvalidFilter("--until must be later than --at")
     summarize = _make_summarizer(call_filter, prices)
-    files = read_filtered_files(engine, _JOB, call_filter)
+    files = read_filtered_files(engine, COMPARE_JOB, call_filter)
     comparison = compare_sides(
         summarize("before", files, since=call_filter.since, until=at),
         summarize("after", files, since=at, until=call_filter.until),
@@ -50,18 +47,25 @@ def compare_periods(engine: Engine, call_filter: Filter, at: datetime, *, prices
 
 
 def compare_sources(engine: Engine, call_filter: Filter, a: str, b: str, *, prices: Path | None = None) -> Comparison:
-    """Compare two sessions, folders or files. A session is looked for in the archive.
+    """Compare two sessions, folders, files, or periods such as `2026-02`. A session is looked for in the archive.
 
     Raises:
         NotFound: the archive has no such session.
     """
     summarize = _make_summarizer(call_filter, prices)
     sides = [_read_side(engine, name, call_filter) for name in (a, b)]
-    since, until = call_filter.since, call_filter.until
+    filters = [_limit_to_period(call_filter, name) for name in (a, b)]
     side_a, side_b = (
-        summarize(name, files, since=since, until=until) for name, files in zip((a, b), sides, strict=True)
+        summarize(name, files, since=own.since, until=own.until)
+        for name, files, own in zip((a, b), sides, filters, strict=True)
     )
     return _explain_empty(engine, call_filter, compare_sides(side_a, side_b, _find_parting(*sides)), sides)
+
+
+def _limit_to_period(call_filter: Filter, name: str) -> Filter:
+    """Return the filter with the period that a name stands for, or unchanged for the name of a session."""
+    period = None if path_exists(to_path(name)) else parse_named_period(name)
+    return call_filter if period is None else call_filter.replace(since=period[0], until=period[1])
 
 
 def _make_summarizer(call_filter: Filter, prices: Path | None) -> partial[ComparedSide]:
@@ -80,12 +84,16 @@ def _explain_empty(
 
 def _read_side(engine: Engine, name: str, call_filter: Filter) -> list[ComparedFile]:
     folders = engine.names
+    if _limit_to_period(call_filter, name) != call_filter:
+        return read_filtered_files(engine, COMPARE_JOB, call_filter)
+    file_engine = engine if isinstance(engine, FileEngine) else FileEngine(folders, reporter=engine.reporter)
     if not folders or path_exists(to_path(name)):
-        return read_filtered_files(FileEngine([name], last=False, reporter=engine.reporter), _JOB, call_filter)
+        own_engine = FileEngine([name], reporter=engine.reporter, mapper=file_engine.mapper)
+        return read_filtered_files(own_engine, COMPARE_JOB, call_filter)
     files: list[ComparedFile] = []
     for n, folder in enumerate(folders, 1):
         try:
-            files = read_files(find_session_files(name, to_path(folder)), _JOB, engine.reporter)
+            files = read_files(file_engine, find_session_files(name, to_path(folder)), COMPARE_JOB)
         except NotFound:
             if n == len(folders):
                 raise

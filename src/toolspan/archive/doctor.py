@@ -9,41 +9,58 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from toolspan.archive.engine import FileEngine, map_files, warn_about_skipped
+from toolspan.archive.engine import FileEngine, warn_about_skipped
 from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.base import RepairChange, RepairResult
-from toolspan.formats.claude.paths import config_dir, project_name
-from toolspan.formats.registry import FORMAT_NAMES, detect_dialect, get_format
-from toolspan.formats.source import source_for_path
+from toolspan.formats.registry import (
+    FORMAT_NAMES,
+    detect_client,
+    format_of_path,
+    get_format,
+    is_default_file,
+    parse_file_name,
+    recorded_format,
+)
+from toolspan.formats.source import COMPRESSED_SUFFIXES, source_for_path
 from toolspan.reading.diagnostics import DiagnosticReport, check, repair
 from toolspan.reading.discovery import TranscriptFile
-from toolspan.reading.parallel import FileJob
+from toolspan.reading.facts import FactKind, single_job
 
 
 class CheckedFile(Struct, frozen=True):
     """The report about one file."""
 
-    dialect: str = ""
+    client: str = ""
     report: DiagnosticReport | None = None
     problem: str | None = None
     """The reason why the file cannot be read."""
 
     def to_dict(self) -> dict[str, object]:
         """Return the object that `doctor --json` prints."""
-        return {} if self.report is None else _report_row(self.report, self.dialect)
+        return {} if self.report is None else _report_row(self.report, self.client)
 
 
-def check_file(path: Path | str, *, roundtrip: bool = False) -> CheckedFile:
-    """Check one file. Does not raise if it cannot be read: `problem` is set instead."""
-    try:
-        return CheckedFile(detect_dialect(source_for_path(path)), check(path, roundtrip=roundtrip))
-    except SourceError as error:
-        return CheckedFile(problem=str(error))
+def _check(path: Path, *, roundtrip: bool) -> CheckedFile:
+    return CheckedFile(detect_client(source_for_path(path)), check(path, roundtrip=roundtrip))
 
 
-def check_file_lines(path: Path | str) -> CheckedFile:
-    """Check one file like `check_file`, and that every line can be re-encoded to equal JSON."""
-    return check_file(path, roundtrip=True)
+def _unreadable(_: str, problem: str) -> CheckedFile:
+    return CheckedFile(problem=problem)
+
+
+_CHECK = FactKind(
+    name="check",
+    measure=lambda reading: _check(reading.path, roundtrip=False),
+    facts_type=CheckedFile,
+    unreadable=_unreadable,
+)
+_CHECK_LINES = FactKind(
+    name="check lines",
+    measure=lambda reading: _check(reading.path, roundtrip=True),
+    facts_type=CheckedFile,
+    unreadable=_unreadable,
+)
+"""The same, and every line is encoded again and compared."""
 
 
 def check_files(
@@ -56,9 +73,9 @@ def check_files(
     """
     skipped = 0
     with engine.reporter.progress(sum(file.size for file in files), "checking") as advance:
-        job = FileJob(check_file_lines if roundtrip else check_file, CheckedFile)
-        for checked in map_files([file.path for file in files], job, advance):
-            if checked.dialect == "unknown" and len(files) > 1:
+        job = single_job(_CHECK_LINES if roundtrip else _CHECK)
+        for checked in engine.mapper.map([file.path for file in files], job, advance):
+            if checked.client == "unknown" and len(files) > 1:
                 skipped += 1
                 continue
             if checked.report is None:
@@ -69,12 +86,13 @@ def check_files(
     warn_about_skipped(skipped, engine.reporter)
 
 
-def _report_row(report: DiagnosticReport, dialect: str) -> dict[str, object]:
-    resume_effects = get_format(dialect).resume_behavior if dialect in FORMAT_NAMES else {}
+def _report_row(report: DiagnosticReport, client: str) -> dict[str, object]:
+    resume_effects = get_format(client).resume_behavior if client in FORMAT_NAMES else {}
     return {
         "file": report.file,
         "healthy": report.is_healthy,
-        "client": report.client_acceptance,
+        "client": client,
+        "acceptance": report.acceptance,
         **msgspec.to_builtins(report.counts),
         "entries": report.entries,
         "calls": report.calls,
@@ -128,20 +146,41 @@ def repair_session(path: Path, *, dry_run: bool = False) -> RepairAnswer:
     )
 
 
+def repair_argument(path: Path) -> str | None:
+    """Return the argument for `toolspan repair`, or None if repair cannot help.
+
+    A session is repaired together with its subagents, so a subagent's file is replaced by its session.
+    """
+    if parse_file_name(path).role == "agent":
+        folder = next((folder.parent for folder in path.parents if folder.name == "subagents"), None)
+        endings = ("", *COMPRESSED_SUFFIXES)
+        candidates = [folder.with_name(f"{folder.name}.jsonl{ending}") for ending in endings] if folder else []
+        session_path = next((path for path in candidates if path.is_file()), None)
+        if session_path is None:
+            return None
+        path = session_path
+    return parse_file_name(path).stem if is_default_file(path) else shlex.quote(str(path))
+
+
 def _resume_commands(repaired: RepairResult) -> list[str]:
     if repaired.session_id is None or (repaired.cwd is None and not _is_in_client_folder(repaired)):
         return []
     prefix = f"cd {shlex.quote(repaired.cwd)} && " if repaired.cwd else ""
-    programs = ("claude", "toolspan run")
-    return [f"{prefix}{program} --resume {repaired.session_id}" for program in programs]
+    transcript_format = format_of_path(repaired.original)
+    commands = [transcript_format.resume_command(repaired.session_id, repaired.path or repaired.original)]
+    if transcript_format is recorded_format():
+        commands.append(f"toolspan run --resume {repaired.session_id}")
+    return [f"{prefix}{command}" for command in commands if command]
 
 
 def _target_folder(repaired: RepairResult) -> Path | None:
     """Return the folder to move the copy to so that clients find it, or None if it is already there or unknown."""
     if repaired.path is None or repaired.cwd is None or _is_in_client_folder(repaired):
         return None
-    return config_dir() / "projects" / project_name(repaired.cwd)
+    transcript_format = format_of_path(repaired.original)
+    folder = transcript_format.project_folder(repaired.cwd)
+    return None if folder is None else transcript_format.roots()[0] / folder
 
 
 def _is_in_client_folder(repaired: RepairResult) -> bool:
-    return repaired.original.absolute().is_relative_to((config_dir() / "projects").absolute())
+    return is_default_file(repaired.original)

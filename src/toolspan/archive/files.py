@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -13,12 +14,12 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from toolspan.analysis.file_history.archive import (
+    CHANGES,
     FileArchive,
     FileTotals,
     FileTotalsCollector,
     RecordedChange,
     archive_about,
-    changes_by_project,
     diff_between,
     diff_of_change,
     known_text,
@@ -35,21 +36,21 @@ from toolspan.analysis.file_history.content import (
 )
 from toolspan.analysis.file_history.events import FailedChange
 from toolspan.analysis.file_history.shell_writes import is_within, path_ends_with, printable_path
-from toolspan.archive.answers import Rows, SortOrder
-from toolspan.archive.engine import MIN_CACHED_BYTES, FileEngine, scan_with_cache
+from toolspan.archive.answers import Rows, SortOrder, arrange
+from toolspan.archive.engine import Engine, FileEngine
 from toolspan.archive.filters import Filter
 from toolspan.archive.reporter import SILENT, Reporter
-from toolspan.archive.selection import check_project, explain_nothing, filter_by_project, require_session
+from toolspan.archive.selection import check_session, explain_nothing, filter_files
 from toolspan.archive.sources import current_folder
 from toolspan.errors import Ambiguous, InvalidFilter, NotFound
-from toolspan.formats.registry import detect_dialect
-from toolspan.formats.source import is_remote, source_for_path
 from toolspan.reading.discovery import TranscriptFile
-from toolspan.reading.history import match_prefix, short_id
+from toolspan.reading.facts import CALLS, FileSummary, tuple_job
+from toolspan.reading.history import CallTable, match_prefix, short_id
 from toolspan.types.tool_kinds import tool_kind
 
-SORT_COLUMNS = ("file", "changes", "lines", "removed", "errors", "first", "last")
-SORT_ALIASES = {"file": "path", "path": "path", "lines": "added", "added": "added"}
+ALL = Filter()
+SORT_COLUMNS = ("file", "changes", "lines", "removed", "unsuccessful", "first", "last")
+SORT_ALIASES = {"file": "path", "path": "path", "lines": "added", "added": "added", "errors": "unsuccessful"}
 
 
 class ChangedFiles(Rows[FileTotals]):
@@ -60,61 +61,63 @@ class ChangedFiles(Rows[FileTotals]):
         self.added = sum(row.added for row in all_rows)
         self.removed = sum(row.removed for row in all_rows)
         self.unchanged = unchanged
-        """The number of files that calls only failed to change."""
+        """The number of files that only unsuccessful calls would have changed."""
 
 
-def select_files(engine: FileEngine, call_filter: Filter) -> list[TranscriptFile]:
-    """Return the transcripts that the client, session and project of a filter accept.
+def select_files(engine: FileEngine, call_filter: Filter) -> Sequence[TranscriptFile]:
+    """Return the transcripts that a filter accepts, regardless of its session, whose calls others may have copied.
 
     Raises:
-        NotFound: no transcript does.
+        NotFound: the filter accepts no transcript, or its session does not exist.
     """
     files, _ = engine.locate()
-    if call_filter.client is not None:
-        files = [file for file in files if detect_dialect(source_for_path(file.path)) == call_filter.client]
-    require_session(call_filter.session, files)
-    in_project = filter_by_project(call_filter.project, files)
-    if files and not in_project:
-        summaries = scan_with_cache([file.path for file in files])
-        check_project(call_filter.project, [(summary.file, summary.info) for summary in summaries])
-    if call_filter.model or call_filter.client_version or call_filter.about:
-        rest = call_filter.replace(session=None, project=None, client=None)
-        infos = {item.file: item.info for item in scan_with_cache([file.path for file in in_project])}
-        in_project = [file for file in in_project if rest.accepts_file(str(file.path), infos[str(file.path)])]
-    return in_project
+    if call_filter == call_filter.without_file_filters():
+        return files
+    summaries = list(engine.scan([file.path for file in files]))
+    accepted = {summary.file for summary in _filter_summaries(summaries, call_filter)}
+    return [file for file in files if str(file.path) in accepted]
+
+
+def _filter_summaries(summaries: Sequence[FileSummary], call_filter: Filter) -> list[FileSummary]:
+    check_session(call_filter.session, (summary.info for summary in summaries))
+    return filter_files(summaries, call_filter.replace(session=None))
+
+
+_JOB = tuple_job(CALLS, CHANGES)
 
 
 def list_changed_files(
-    engine: FileEngine,
+    engine: Engine,
     call_filter: Filter,
     *,
     folder: str | None = None,
+    name: str | None = None,
     sort: SortOrder | None = None,
     limit: int | None = None,
 ) -> ChangedFiles:
     """Return every changed file with the lines added and removed, the latest last.
 
-    `folder` selects the files below it. A limit keeps the latest files, or the first ones of a sorted list.
+    `folder` selects the files below it, and `name` those whose path is or ends with it. A limit keeps the latest
+    files, or the first ones of a sorted list.
     """
-    files = select_files(engine, call_filter)
+    results, _ = engine.read(_JOB)
+    summaries = _filter_summaries([summary for summary, _ in results], call_filter)
     parent = str(Path(folder).resolve()) if folder else None
+    # A call that occurs in several files is taken from one of them.
+    counted = {(row.file, row.id) for row in CallTable(summaries).calls}
     totals = FileTotalsCollector()
-    size = sum(file.size for file in files)
-    with engine.reporter.progress(size, "reading") as advance:
-        is_cached = size >= MIN_CACHED_BYTES or any(is_remote(file.path) for file in files)
-        for changes in changes_by_project(files, advance, engine.reporter.warn, cached=is_cached):
-            for change in changes:
-                if accepts_change(call_filter, change) and (parent is None or is_within(change.path, parent)):
-                    totals.add(change)
+    for summary, recorded in results:
+        own = (change for change in recorded.changes if (summary.file, change.call) in counted)
+        for change in own:
+            is_there = parent is None or is_within(change.path, parent)
+            if is_there and (name is None or path_ends_with(change.path, name)) and accepts_change(call_filter, change):
+                totals.add(change)
     all_rows = totals.rows()
     if not all_rows:
-        explain_nothing(engine, call_filter, [file.path for file in files])
+        explain_nothing(engine, call_filter, [summary.file for summary in summaries])
     selects_failures = call_filter.state or call_filter.error
     rows = all_rows if selects_failures else [row for row in all_rows if row.changes]
-    if sort is not None:
-        rows = sort.sort(rows)
-    visible = rows[: limit or None] if sort is not None else rows[-(limit or 0) :]
-    return ChangedFiles(visible, rows, len(all_rows) - len(rows))
+    return ChangedFiles(arrange(rows, sort, limit), rows, len(all_rows) - len(rows))
 
 
 def accepts_change(call_filter: Filter, change: FileChange | FailedChange | RecordedChange) -> bool:
@@ -128,18 +131,24 @@ def accepts_change(call_filter: Filter, change: FileChange | FailedChange | Reco
         and (not call_filter.kind or tool_kind(change.tool or "") in call_filter.kind)
         and (not call_filter.state or state in call_filter.state)
         and (not call_filter.error or error in call_filter.error)
+        and (call_filter.calls is None or change.call in call_filter.calls)
         and (call_filter.session is None or (change.session or "").startswith(call_filter.session))
         and (call_filter.agent is None or (change.agent or "").startswith(call_filter.agent))
         and call_filter.accepts_time(requested or change.at)
     )
 
 
-def find_archive(files: Sequence[TranscriptFile], path: str, reporter: Reporter = SILENT) -> tuple[FileArchive, str]:
-    """Return an archive with the file whose path is `path` or ends with it, and the file's full path."""
+def find_archive(
+    files: Sequence[TranscriptFile], path: str, reporter: Reporter = SILENT, call_filter: Filter = ALL
+) -> tuple[FileArchive, str]:
+    """Return an archive with the file whose path is `path` or ends with it, and the file's full path.
+
+    If several files fit, those count that accepted calls changed, or tried to change.
+    """
     name = PurePath(path.replace("\\", "/")).name
     with reporter.progress(sum(file.size for file in files), "reading") as advance:
         archive = archive_about(files, name, lambda changed: path_ends_with(changed, name), advance, reporter.warn)
-    return archive, archive.find_path(path, str(current_folder()))
+    return archive, archive.find_path(path, str(current_folder()), partial(accepts_change, call_filter))
 
 
 class ContentPoint(NamedTuple):
@@ -234,7 +243,7 @@ class FileHistory(Rows[ChangeRow]):
         super().__init__(rows, total)
         self.path = path
         self.attempts = attempts
-        """The number of further calls that failed to change the file."""
+        """The number of further, unsuccessful calls that would have changed the file."""
         self.disagreements = tuple(disagreements)
         """Records that contradict each other."""
 
@@ -284,7 +293,7 @@ class FileDifference(Struct, frozen=True, kw_only=True, rename={"start": "from",
 
 def read_file_history(engine: FileEngine, call_filter: Filter, name: str, *, limit: int | None = None) -> FileHistory:
     """Return each change to the file whose path is `name` or ends with it. A limit keeps the latest changes."""
-    archive, path = find_archive(select_files(engine, call_filter), name, engine.reporter)
+    archive, path = find_archive(select_files(engine, call_filter), name, engine.reporter, call_filter)
     changes = [change for change in archive.changes_to(path) if accepts_change(call_filter, change)]
     attempts = [change for change in archive.failed_changes if change.path == path]
     return FileHistory(
@@ -300,7 +309,7 @@ def read_file_content(
     engine: FileEngine, call_filter: Filter, name: str, *, before: str | None = None, after: str | None = None
 ) -> FileContentAnswer:
     """Return the content of a file before or after a call, by default after the last change."""
-    archive, path = find_archive(select_files(engine, call_filter), name, engine.reporter)
+    archive, path = find_archive(select_files(engine, call_filter), name, engine.reporter, call_filter)
     point = resolve_point(archive, path, before, after)
     recovered = archive.content(path, point.call, point.side)
     fields = asdict(content_at(point, recovered))
@@ -309,7 +318,7 @@ def read_file_content(
 
 def read_file_contents(engine: FileEngine, call_filter: Filter, name: str) -> FileContents:
     """Return the content of a file before its first change and after each change."""
-    archive, path = find_archive(select_files(engine, call_filter), name, engine.reporter)
+    archive, path = find_archive(select_files(engine, call_filter), name, engine.reporter, call_filter)
     changes = archive.changes_to(path)
     calls = list(dict.fromkeys(change.call for change in changes))
     points = [ContentPoint(call, "before") for call in calls[:1]] + [ContentPoint(call, "after") for call in calls]
@@ -323,7 +332,7 @@ def read_file_contents(engine: FileEngine, call_filter: Filter, name: str) -> Fi
 
 def read_file_difference(engine: FileEngine, call_filter: Filter, name: str, start: str, end: str) -> FileDifference:
     """Return the difference between the contents of a file at two points, such as `CALL` or `before:CALL`."""
-    archive, path = find_archive(select_files(engine, call_filter), name, engine.reporter)
+    archive, path = find_archive(select_files(engine, call_filter), name, engine.reporter, call_filter)
     points = [resolve_point(archive, path, *parse_point(text)) for text in (start, end)]
     recovered = [archive.content(path, point.call, point.side) for point in points]
     contents: list[FileContent] = [

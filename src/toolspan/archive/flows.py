@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from msgspec import Struct, to_builtins
 
-from toolspan.analysis.flows import FileFlows, Flow, Flows, MissedBatch, MultiCallBatch, file_flows
+from toolspan.analysis.flows import FLOWS, FileFlows, Flow, Flows, MissedBatch, MultiCallBatch
 from toolspan.analysis.recovery import RecoveryChain
 from toolspan.archive.engine import Engine
 from toolspan.archive.filters import Filter
 from toolspan.archive.selection import explain_nothing, read_filtered_files
-from toolspan.reading.parallel import FileJob
+from toolspan.reading.facts import single_job
 from toolspan.types.span import parse_timestamp
+
+_JOB = single_job(FLOWS)
 
 
 class ToolSequence(Struct, frozen=True, kw_only=True):
@@ -52,7 +54,7 @@ def find_flows(
     Filters on calls select chains by the call that failed. Sequences cover whole sessions, those that overlap the
     period. With `every`, repeated calls of one tool are separate steps.
     """
-    files = read_filtered_files(engine, FileJob(file_flows, FileFlows), call_filter)
+    files = read_filtered_files(engine, _JOB, call_filter)
     flows = Flows([file for file in files if _overlaps(file, call_filter)])
     rest = call_filter.without_file_filters()
     in_time = call_filter.accepts_time

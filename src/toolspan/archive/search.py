@@ -13,6 +13,7 @@ from toolspan.archive.filters import Filter, choose_name, in_project
 from toolspan.archive.selection import explain_nothing
 from toolspan.formats.source import to_path
 from toolspan.reading.discovery import default_roots, find_all_transcripts
+from toolspan.types.session import MessageAuthor
 from toolspan.types.tool_kinds import tool_kind
 
 if TYPE_CHECKING:
@@ -21,12 +22,28 @@ if TYPE_CHECKING:
 
 
 PLACES: dict[str, tuple[MatchSide, ...]] = {
-    "input": ("input",),
-    "result": ("result", "toolUseResult"),
-    "message": ("message",),
+    "prompts": ("message",),
+    "answers": ("message",),
+    "thinking": ("message",),
+    "messages": ("message",),
+    "inputs": ("input",),
+    "results": ("result", "toolUseResult"),
     "all": ("input", "result", "toolUseResult", "message"),
 }
 """The parts of a session that a search can be limited to."""
+PLACE_ALIASES = {
+    "input": "inputs",
+    "result": "results",
+    "message": "messages",
+    "prompt": "prompts",
+    "answer": "answers",
+}
+_VOICES: dict[str, frozenset[MessageAuthor | None]] = {
+    "prompts": frozenset({"prompt", "command"}),
+    "answers": frozenset({"text"}),
+    "thinking": frozenset({"thinking"}),
+}
+"""The authors of the messages in a place. Prompts of subagents, which a model wrote, do not count as prompts."""
 
 
 class Matches(Rows["SearchMatch"]):
@@ -61,7 +78,7 @@ def search_sessions(
     """
     from toolspan.analysis.search.find import search_newest
 
-    choose_name(within, PLACES)
+    within = choose_name(PLACE_ALIASES.get(within, within), PLACES)
     if ignore_case is None:
         ignore_case = not regex and not any(letter.isupper() for word in words for letter in word)
     query = query_of(list(words), regex=regex, ignore_case=ignore_case)
@@ -69,7 +86,7 @@ def search_sessions(
     paths = list(map(to_path, engine.names))
     warn = engine.reporter.warn
     candidates = find_candidates(paths or default_roots(), query.rarest_filter, program=program, problem=warn)
-    accept = partial(_filter_matches, call_filter)
+    accept = partial(_filter_matches, call_filter, within=within)
     result = search_newest(candidates, query, limit or 0, sides=PLACES[within], keep=accept, program=program)
     for problem in result.problems:
         warn(problem)
@@ -82,12 +99,15 @@ def search_sessions(
     return Matches(visible, len(result.matches), result.among, result.passed)
 
 
-def _filter_matches(call_filter: Filter, matches: Sequence[SearchMatch]) -> list[SearchMatch]:
+def _filter_matches(call_filter: Filter, matches: Sequence[SearchMatch], *, within: str) -> list[SearchMatch]:
     """Return the matches that the filter accepts, reading files only for facts that the matching lines lack."""
+    voices = _VOICES.get(within)
     candidates = [
         match
         for match in matches
-        if (call_filter.session is None or (match.session or "").startswith(call_filter.session))
+        if (voices is None or match.voice in voices)
+        and (within != "prompts" or match.agent is None)
+        and (call_filter.session is None or (match.session or "").startswith(call_filter.session))
         and (call_filter.agent is None or (match.agent or "").startswith(call_filter.agent))
         and (call_filter.project is None or in_project(call_filter.project, match.file, match.cwd))
         and call_filter.accepts_time(match.at)
@@ -98,6 +118,8 @@ def _filter_matches(call_filter: Filter, matches: Sequence[SearchMatch]) -> list
         infos = {summary.file: summary.info for summary in scan_with_cache([to_path(file) for file in files])}
         rest = call_filter.replace(session=None, project=None, client=None)
         candidates = [match for match in candidates if rest.accepts_file(match.file, infos[match.file])]
+    if call_filter.calls is not None:
+        candidates = [match for match in candidates if match.file in call_filter.calls.get(match.call or "", ())]
     if not (call_filter.tool or call_filter.kind or call_filter.state or call_filter.error):
         return candidates
     return [
@@ -112,10 +134,10 @@ def _filter_matches(call_filter: Filter, matches: Sequence[SearchMatch]) -> list
 
 @cache
 def _client_of(file: str) -> str:
-    from toolspan.formats.registry import detect_dialect
+    from toolspan.formats.registry import detect_client
     from toolspan.formats.source import source_for_path
 
-    return detect_dialect(source_for_path(file))
+    return detect_client(source_for_path(file))
 
 
 def _complete_matches(matches: Sequence[SearchMatch], *, all_lines: bool = False) -> list[SearchMatch]:

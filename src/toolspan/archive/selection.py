@@ -5,22 +5,22 @@ Start at `read_calls` and `CallSelection.filter`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, TypeVar
 
 from toolspan.archive.engine import Engine, FileResult, scan_with_cache
 from toolspan.archive.filters import Filter, in_project
+from toolspan.archive.parts import Choose, iter_parts
 from toolspan.archive.reporter import Reporter
 from toolspan.errors import NotFound
 from toolspan.formats.source import to_path
-from toolspan.reading.history import CallTable
+from toolspan.reading.facts import SCAN_JOB, FileJob, FileSummary
+from toolspan.reading.history import CallTable, make_head
 from toolspan.reading.lineage import FileFacts, SessionFiles, sessions_named
-from toolspan.reading.parallel import SCAN_JOB, FileJob, FileSummary
 from toolspan.reading.rows import CallRow
 
 if TYPE_CHECKING:
-    from toolspan.reading.discovery import TranscriptFile
     from toolspan.types.session import SessionInfo
 
 _MAX_EXAMPLES = 3
@@ -52,14 +52,25 @@ class CallSelection(NamedTuple):
             return sorted(self.call_table.calls, key=lambda row: row.requested or row.finished or "")
         return [row for file in self.call_table.files for row in file.calls]
 
+    @property
+    def call_count(self) -> int:
+        """Number of calls, without orphan results, and with those that the files leave out."""
+        return self.call_table.call_count if self.is_joined else sum(file.call_count for file in self.call_table.files)
+
     def filter_calls(self, call_filter: Filter) -> list[CallRow]:
         """Return the calls that a filter accepts.
 
         Raises:
             NotFound: a name in the filter does not occur.
         """
+        no_calls = NoCalls(call_filter)
+        accepted = self.accept_calls(call_filter, no_calls)
+        no_calls.explain(self.reporter)
+        return accepted
+
+    def accept_calls(self, call_filter: Filter, no_calls: NoCalls) -> list[CallRow]:
+        """Return the calls that a filter accepts. If there are none, `no_calls` can explain it."""
         files = self.call_table.files
-        check_session(call_filter.session, (file.info for file in files))
         infos = {file.file: file.info for file in files}
         rows = self.list_calls()
         if call_filter.session is not None and self.is_joined:
@@ -67,8 +78,7 @@ class CallSelection(NamedTuple):
             rows = [row for row in rows if row.session in session_ids]
             call_filter = call_filter.replace(session=None)
         accepted = [row for row in rows if call_filter.accepts_call(row, infos.get(row.file))]
-        if rows and not accepted:
-            explain_empty_result(call_filter, rows, [(file.file, file.info) for file in files], self.reporter)
+        no_calls.add(files, rows, accepted)
         return accepted
 
     def filter_sessions(
@@ -94,6 +104,15 @@ def read_calls(engine: Engine) -> CallSelection:
     return CallSelection(CallTable(mark_running(results)), joined, engine.reporter)
 
 
+def iter_call_tables(engine: Engine, choose: Choose | None = None) -> Iterator[CallTable]:
+    """Yield the calls of an archive in parts, each with whole sessions, so that very many files need little memory.
+
+    See `iter_parts` for `choose`.
+    """
+    for part in iter_parts(engine, SCAN_JOB, make_head, choose):
+        yield CallTable(mark_running(part.results), are_independent=not part.are_linked)
+
+
 def mark_running(files: Iterable[FileSummary]) -> list[FileSummary]:
     """Return the files with the calls that are still running as `running`."""
     files = list(files)
@@ -110,7 +129,15 @@ def read_filtered_files(engine: Engine, job: FileJob[S], call_filter: Filter) ->
     Raises:
         NotFound: no file belongs to the project or session in the filter.
     """
-    results, _ = engine.read(job)
+    return filter_files(engine.read(job)[0], call_filter)
+
+
+def filter_files(results: Sequence[S], call_filter: Filter) -> list[S]:
+    """Return the results of a job that the filter accepts.
+
+    Raises:
+        NotFound: no file belongs to the project or session in the filter.
+    """
     matching = [result for result in results if call_filter.accepts_file(result.file, result.info)]
     if not matching:
         check_project(call_filter.project, [(result.file, result.info) for result in results])
@@ -132,23 +159,61 @@ def explain_nothing(engine: Engine, call_filter: Filter, paths: Sequence[str | P
     CallSelection(CallTable(summaries), is_joined=True, reporter=engine.reporter).filter_calls(call_filter)
 
 
-def explain_empty_result(
-    call_filter: Filter, rows: Sequence[CallRow], files: Sequence[tuple[str, SessionInfo]], reporter: Reporter
-) -> None:
-    """Raise if a filter value does not occur, or warn if the period contains no calls.
+class NoCalls:
+    """The facts that explain why a filter accepts no call, without the calls."""
 
-    Raises:
-        NotFound: the filter names a tool, project or agent that does not occur.
-    """
-    if call_filter.tool and not any(call_filter.accepts_tool(row.tool) for row in rows):
-        _raise_unknown("tool", call_filter.tool, {row.tool for row in rows if row.tool})
-    check_project(call_filter.project, files)
-    agents = {row.agent for row in rows if row.agent}
-    if call_filter.agent and not any(agent.startswith(call_filter.agent) for agent in agents):
-        _raise_unknown("agent", [call_filter.agent], agents)
-    times = sorted(filter(None, (row.requested or row.finished for row in rows)))
-    if times and (call_filter.since or call_filter.until) and not any(map(call_filter.accepts_time, times)):
-        reporter.warn(f"no calls in this period; the transcripts have calls from {times[0][:10]} to {times[-1][:10]}")
+    def __init__(self, call_filter: Filter) -> None:
+        self._filter = call_filter
+        self._has_session = call_filter.session is None
+        self._folders: dict[str | None, tuple[str, SessionInfo]] = {}
+        """A file of each working folder."""
+        self._tools: set[str] = set()
+        self._agents: set[str] = set()
+        self._times: list[str] = []
+        """The times of the first and of the last call."""
+        self._has_tool = self._has_time = self._has_rows = self._has_accepted = False
+
+    def add(self, files: Iterable[FileFacts], rows: Sequence[CallRow], accepted: Sequence[CallRow]) -> None:
+        """Add files, the calls in them that belong to the session of the filter, and those that the filter accepts."""
+        call_filter = self._filter
+        files = list(files)
+        session = call_filter.session
+        self._has_session = self._has_session or session is None or _has_session(session, (file.info for file in files))
+        self._has_accepted = self._has_accepted or bool(accepted)
+        self._has_rows = self._has_rows or bool(rows)
+        if self._has_accepted:
+            return
+        if call_filter.project:
+            self._folders |= {file.info.cwd: (file.file, file.info) for file in files}
+        if call_filter.tool:
+            self._tools.update(row.tool for row in rows if row.tool)
+            self._has_tool = self._has_tool or any(call_filter.accepts_tool(row.tool) for row in rows)
+        if call_filter.agent:
+            self._agents.update(row.agent for row in rows if row.agent)
+        if call_filter.since or call_filter.until:
+            times = [time for row in rows if (time := row.requested or row.finished)]
+            self._has_time = self._has_time or any(map(call_filter.accepts_time, times))
+            self._times = [min(self._times + times), max(self._times + times)] if self._times or times else []
+
+    def explain(self, reporter: Reporter) -> None:
+        """Raise if a filter value does not occur, or warn if the period contains no calls.
+
+        Raises:
+            NotFound: the filter names a session, tool, project or agent that does not occur.
+        """
+        call_filter = self._filter
+        if not self._has_session:
+            raise NotFound(f"no session begins with {call_filter.session!r}")
+        if self._has_accepted or not self._has_rows:
+            return
+        if call_filter.tool and not self._has_tool:
+            raise_unknown("tool", call_filter.tool, self._tools)
+        check_project(call_filter.project, [*self._folders.values()])
+        if call_filter.agent and not any(agent.startswith(call_filter.agent) for agent in self._agents):
+            raise_unknown("agent", [call_filter.agent], self._agents)
+        if self._times and not self._has_time:
+            first, last = (time[:10] for time in self._times)
+            reporter.warn(f"no calls in this period; the transcripts have calls from {first} to {last}")
 
 
 def check_project(name: str | None, files: Sequence[tuple[str, SessionInfo]]) -> None:
@@ -158,10 +223,10 @@ def check_project(name: str | None, files: Sequence[tuple[str, SessionInfo]]) ->
         NotFound: none does.
     """
     if name is not None and files and not any(in_project(name, file, info.cwd) for file, info in files):
-        _raise_unknown("project", [name], {info.cwd for _, info in files if info.cwd})
+        raise_unknown("project", [name], {info.cwd for _, info in files if info.cwd})
 
 
-def _raise_unknown(what: str, names: Sequence[str], known: Set[str]) -> NoReturn:
+def raise_unknown(what: str, names: Sequence[str], known: Set[str]) -> NoReturn:
     """Raise `NotFound` with the most similar known names and their number."""
     from difflib import get_close_matches
 
@@ -189,10 +254,15 @@ def choose_sessions(sessions: Sequence[SessionFiles[F]], call_filter: Filter) ->
     named = sessions if prefix is None else sessions_named(sessions, prefix)
     if prefix is not None and not named:
         raise NotFound(f"no session begins with {prefix!r}")
+    return filter_sessions(named, file_filter)
+
+
+def filter_sessions(sessions: Iterable[SessionFiles[F]], call_filter: Filter) -> list[SessionFiles[F]]:
+    """Return the sessions with a file that the filter accepts and a part in its period."""
     return [
         session
-        for session in named
-        if any(file_filter.accepts_file(file.file, file.info) for file in session.files)
+        for session in sessions
+        if any(call_filter.accepts_file(file.file, file.info) for file in session.files)
         if session.overlaps(call_filter.since, call_filter.until)
     ]
 
@@ -203,23 +273,9 @@ def check_session(prefix: str | None, infos: Iterable[SessionInfo]) -> None:
     Raises:
         NotFound: none does.
     """
-    ids = (session_id for info in infos for session_id in info.session_ids)
-    if prefix is not None and not any(session_id.startswith(prefix) for session_id in ids):
+    if prefix is not None and not _has_session(prefix, infos):
         raise NotFound(f"no session begins with {prefix!r}")
 
 
-def require_session(prefix: str | None, files: Sequence[TranscriptFile]) -> None:
-    """Check like `check_session`, but read the files only if no file name matches."""
-    if prefix is None or any((file.name.session_id or "").startswith(prefix) for file in files):
-        return
-    check_session(prefix, (summary.info for summary in scan_with_cache([file.path for file in files])))
-
-
-def filter_by_project(name: str | None, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
-    """Return the files that belong to a project, reading only those whose path does not show it."""
-    if name is None:
-        return list(files)
-    unsure = [file.path for file in files if not in_project(name, str(file.path))]
-    by_cwd = {summary.file for summary in scan_with_cache(unsure) if in_project(name, summary.file, summary.info.cwd)}
-    others = set(map(str, unsure)) - by_cwd
-    return [file for file in files if str(file.path) not in others]
+def _has_session(prefix: str, infos: Iterable[SessionInfo]) -> bool:
+    return any(session_id.startswith(prefix) for info in infos for session_id in info.session_ids)

@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from toolspan.analysis.usage import MAIN_AGENT, USAGE_JOB, UsageRequest, join_requests, sum_usage, transcript_usage
 from toolspan.archive.call_detail import CallDetail, build_call_detail, call_json
-from toolspan.archive.engine import FileEngine, scan_with_cache
+from toolspan.archive.calls import TimedCall
+from toolspan.archive.engine import Engine, FileEngine, FileMapper, scan_with_cache
 from toolspan.archive.filters import Filter
 from toolspan.archive.reporter import SILENT, Reporter
+from toolspan.archive.selection import read_calls
 from toolspan.archive.sources import (
     files_of_session,
     find_session_files,
@@ -31,16 +34,17 @@ from toolspan.archive.sources import (
     require_known_format,
     transcripts_containing,
 )
+from toolspan.archive.usage import COST_DIGITS
 from toolspan.archive.why import PermissionExplanation, explain_permission
 from toolspan.errors import Ambiguous, NotFound
-from toolspan.formats.claude.paths import session_folder
-from toolspan.formats.registry import parse_file_name
+from toolspan.formats.registry import format_of_path, is_collection, parse_file_name
 from toolspan.formats.source import COMPRESSED_SUFFIXES, to_path
+from toolspan.prices import load_prices
 from toolspan.reading.discovery import TranscriptFile, default_roots, find_transcripts, recency
+from toolspan.reading.facts import summarize_transcript
 from toolspan.reading.history import CallTable, match_prefix, short_id
-from toolspan.reading.lineage import sum_tokens
-from toolspan.reading.parallel import summarize_transcript
-from toolspan.reading.rows import CallRow, make_call_row
+from toolspan.reading.lineage import find_extreme, group_sessions, sessions_named
+from toolspan.reading.rows import CallRow
 from toolspan.reading.timeline import AgentTimeline, MessageFilter, build_timeline, turn_rows
 from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.session import SessionInfo, Tokens
@@ -52,6 +56,39 @@ if TYPE_CHECKING:
 _EARLIEST_TIME = datetime.min.replace(tzinfo=UTC)
 
 
+def resolve_topic(
+    names: Sequence[str], *, last: bool = False, session: str | None = None, reporter: Reporter = SILENT
+) -> list[TranscriptFile] | CallDetail:
+    """Return the session or call like `resolve_names`, or the only session that is about these words.
+
+    Raises:
+        NotFound: there is none.
+        Ambiguous: there are several.
+    """
+    from toolspan.archive.topics import find_sessions_about
+
+    words = [name for name in names if not path_exists(to_path(name))]
+    try:
+        if len(words) < 2:
+            return resolve_names(names, last=last, session=session, reporter=reporter)
+        problem = NotFound(f"{' and '.join(words)}: name one session or one call")
+    except Ambiguous:
+        raise
+    except NotFound as error:
+        problem = error
+    if not words or any("/" in word or word.endswith((".jsonl", *COMPRESSED_SUFFIXES)) for word in words):
+        raise problem
+    engine = FileEngine([name for name in names if name not in words], reporter=Reporter(progress=reporter.progress))
+    about = " ".join(words)
+    found = [session for session, _ in find_sessions_about(engine, about)]
+    if not found:
+        raise NotFound(f"{problem}, and no session is about it") from problem
+    if len(found) > 1:
+        raise Ambiguous(f"{len(found)} sessions are about {about!r}")
+    paths = {file.file for file in found[0].files}
+    return [file for file in engine.locate()[0] if str(file.location) in paths]
+
+
 def resolve_names(
     names: Sequence[str], *, last: bool = False, session: str | None = None, reporter: Reporter = SILENT
 ) -> list[TranscriptFile] | CallDetail:
@@ -60,7 +97,7 @@ def resolve_names(
         raise NotFound("a name is empty; name a file, a folder, a session or a call")
     paths = [path for path in map(to_path, names) if path_exists(path)]
     others = [name for name in names if not path_exists(to_path(name))]
-    root = paths[0] if paths and paths[0].is_dir() else None
+    root = paths[0] if paths and is_collection(paths[0]) else None
     if len(others) > 1:
         raise NotFound(f"{' and '.join(others)}: name one session or one call")
     if others:
@@ -83,13 +120,16 @@ def _file_with_subagents(path: Path) -> list[TranscriptFile]:
     require_known_format(path)
     files = find_transcripts(path)
     if files[0].name.role == "agent":
-        return files
-    folder = session_folder(path)
-    inside = find_transcripts(folder) if folder.is_dir() else []
-    others = sorted(path.parent.glob("agent-*.jsonl*"))
-    beside = (file for other in others for file in find_transcripts(other))
-    mine = (file for file in beside if mentions_session(file, files[0].name.stem))
-    return [*files, *(file for file in (*inside, *mine) if file.name.role == "agent")]
+        return list(files)
+    agents = {
+        str(file.path): file
+        for place in format_of_path(path).agent_places(path)
+        for file in find_transcripts(place)
+        if file.name.role == "agent"
+    }
+    session = files[0].name.stem
+    named = [file for file in agents.values() if file.name.session_id in (None, session)]
+    return [*files, *(file for file in named if file.name.session_id or mentions_session(file, session))]
 
 
 def _find_by_id(
@@ -100,8 +140,8 @@ def _find_by_id(
     if session is not None:
         files = find_session_files(session, root)
         return _find_call_detail(prefix, list(transcripts_containing(prefix, files, call=True, reporter=reporter)))
-    if any(not path.is_dir() for path in paths):
-        groups = (find_transcripts(path) if path.is_dir() else _file_with_subagents(path) for path in paths)
+    if any(not is_collection(path) for path in paths):
+        groups = (find_transcripts(path) if is_collection(path) else _file_with_subagents(path) for path in paths)
         files = [*chain.from_iterable(groups)]
         return _find_call_detail(prefix, list(transcripts_containing(prefix, files, call=True, reporter=reporter)))
     files = [file for path in paths or default_roots() for file in find_transcripts(path)]
@@ -110,22 +150,37 @@ def _find_by_id(
     except Ambiguous:
         raise
     except NotFound:
-        agents = [file for file in files if file.name.role == "agent" and file.name.stem.startswith(prefix)]
-        if len(agents) == 1:
-            return agents
+        agents = [file for file in files if _is_agent(file, prefix)]
+        stems = {file.name.stem for file in agents}
+        if len(stems) == 1:  # a resumed session may have a copy
+            return agents[-1:]
         transcripts = list(transcripts_containing(prefix, files, call=True, reporter=reporter))
         recorded = files_of_session(prefix, CallTable.from_transcripts(transcripts), files)
-        return recorded or _find_call_detail(prefix, transcripts)
+        try:
+            return recorded or _find_call_detail(prefix, transcripts)
+        except NotFound:
+            if len(stems) > 1:
+                raise Ambiguous(f"{len(stems)} subagents begin with {prefix!r}") from None
+            raise
     return find_session_files(stem, root)
+
+
+def _is_agent(file: TranscriptFile, prefix: str) -> bool:
+    """Return whether this is the file of a subagent whose id, with or without `agent-`, begins with a prefix."""
+    stem = file.name.stem
+    return file.name.role == "agent" and (stem.startswith(prefix) or stem.removeprefix("agent-").startswith(prefix))
 
 
 def _find_call_detail(prefix: str, transcripts: Sequence[Transcript]) -> CallDetail:
     """Return the call whose id begins with `prefix`. If several have the same id, return the newest."""
     call_table = CallTable.from_transcripts(transcripts)
     rows = [row for row in call_table.calls if row.id.startswith(prefix) or short_id(row.id).startswith(prefix)]
+    # The client may have removed the file of a subagent, whose call is still there.
+    rows = rows or [row for row in call_table.calls if (row.started_agent or "").startswith(prefix)]
     if not rows:
         raise NotFound(f"no session or call begins with {prefix!r}")
-    name = match_prefix(prefix, sorted({row.id for row in rows}), "call")
+    ids = sorted({row.id for row in rows})
+    name = ids[0] if len(ids) == 1 else match_prefix(prefix, ids, "call")
     *others, newest = sorted(
         (row for row in rows if row.id == name),
         key=lambda row: parse_timestamp(row.finished or row.requested) or _EARLIEST_TIME,
@@ -197,12 +252,15 @@ def _mark_running_calls(transcripts: Sequence[Transcript]) -> None:
 
 
 def session_facts(
-    info: SessionInfo, files: Sequence[str], *, calls: Mapping[str, int], agents: int, concurrency: int, tokens: Tokens
-) -> dict[str, object]:
+    infos: Sequence[SessionInfo], files: Sequence[str], *, calls: Mapping[str, int], agents: int, concurrency: int,
+    tokens: Tokens,
+) -> dict[str, object]:  # fmt: skip
     """Return the facts about a whole session, as `show --json` prints them. Its own file is the first."""
     return {
-        **msgspec.to_builtins(info), "file": files[0], "files": files, "calls": calls, "agents": agents,
+        **msgspec.to_builtins(infos[0]), "file": files[0], "files": files, "calls": calls, "agents": agents,
         "concurrency": concurrency, "tokens": tokens,
+        "started_at": find_extreme(min, (info.started_at for info in infos)),
+        "ended_at": find_extreme(max, (info.ended_at for info in infos)),
     }  # fmt: skip
 
 
@@ -223,9 +281,9 @@ class RecordedCall:
         return self.detail.span
 
     @property
-    def row(self) -> CallRow:
+    def row(self) -> TimedCall:
         """The call as a row of `Archive.calls`."""
-        return make_call_row(self.detail.span, self.detail.file)
+        return self.detail.row
 
     def why(self) -> PermissionExplanation:
         """Explain who allowed or denied the call, and why."""
@@ -234,6 +292,18 @@ class RecordedCall:
     def to_dict(self) -> dict[str, object]:
         """Return the object that `show CALL --json` prints."""
         return call_json(self.detail)
+
+
+class SessionUsage(Struct, frozen=True, kw_only=True):
+    """The cost of a session, and how much of the context its main conversation filled."""
+
+    cost_usd: float | None
+    """At list prices, with subagents; null if no model has a price."""
+    unpriced_requests: int
+    context_max: int
+    """Input tokens of the largest request of the main conversation, cached ones included."""
+    context_last: int
+    """Input tokens of its last request."""
 
 
 class RecordedSession:
@@ -269,18 +339,74 @@ class RecordedSession:
         """All calls, including subagents' calls and those that a fork or compaction copied."""
         return self.detail.spans
 
-    @cached_property
+    @property
     def calls(self) -> list[CallRow]:
         """Each call of the session once, without the calls that a fork copied from another session."""
+        return self._totals[0]
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens of the session, without those of messages that a fork copied from another session."""
+        return self._totals[1]
+
+    @cached_property
+    def _totals(self) -> tuple[list[CallRow], Tokens]:
         detail = self.detail
         summaries = [summarize_transcript(transcript, transcript.spans) for transcript in detail.files]
         if not self._is_joined:
-            return CallTable(summaries).calls
-        own = {summary.file for summary in summaries}
-        others = [file.path for file in find_transcripts(to_path(detail.main.file).parent) if str(file.path) not in own]
-        table = CallTable([*summaries, *(file for file in scan_with_cache(others) if not file.problem)])
+            table = CallTable(summaries)
+            return table.calls, table.tokens
+        table = CallTable([*summaries, *(file for file in scan_with_cache(self._neighbours) if not file.problem)])
         sessions = {file.file: session.id for session in table.sessions for file in session.files}
-        return table.calls_by_session.get(sessions.get(detail.main.file, ""), [])
+        name = sessions.get(detail.main.file, "")
+        rows = table.calls_by_session.get(name, [])
+        if detail.main.info.agent_id is not None:  # one subagent, or those of a session whose main file is lost
+            own = {transcript.file for transcript in detail.files}
+            return [row for row in rows if row.file in own], sum((item.tokens for item in self._requests), Tokens())
+        return rows, table.tokens_by_session.get(name, Tokens())
+
+    @cached_property
+    def _neighbours(self) -> list[Path]:
+        """The other transcripts in the folder, which may be the origin of copied calls."""
+        if not self._is_joined:
+            return []
+        own = {transcript.file for transcript in self.detail.files}
+        files = find_transcripts(to_path(self.detail.main.file).parent)
+        return [file.path for file in files if str(file.path) not in own]
+
+    @cached_property
+    def _requests(self) -> list[UsageRequest]:
+        """The model requests of the session or subagent, without those that a fork copied from another session."""
+        own = [transcript_usage(transcript) for transcript in self.detail.files]
+        others = [usage for usage in FileMapper().map(self._neighbours, USAGE_JOB) if not usage.problem]
+        sessions = group_sessions([*own, *others])
+        names = [session.id for session in sessions if any(file.file == own[0].file for file in session.files)]
+        agents = {usage.info.agent_id for usage in own}  # without None if the main file is lost, or one agent is shown
+        return [
+            request
+            for request in join_requests([*own, *others])
+            if (request.session in names or not others) and (None in agents or request.agent_id in agents)
+        ]
+
+    @cached_property
+    def usage(self) -> SessionUsage:
+        """The cost and the context."""
+        requests = self._requests
+        is_agent = self.info.agent_id is not None
+        total = sum_usage(self.id, requests, load_prices())
+        contexts = [
+            request.tokens.input_tokens
+            + request.tokens.cache_read_input_tokens
+            + request.tokens.cache_creation_input_tokens
+            for request in requests
+            if is_agent or request.agent == MAIN_AGENT
+        ]
+        return SessionUsage(
+            cost_usd=None if total.cost_usd is None else round(total.cost_usd, COST_DIGITS),
+            unpriced_requests=total.unpriced_requests,
+            context_max=max(contexts, default=0),
+            context_last=next((context for context in reversed(contexts) if context), 0),
+        )
 
     def timeline(self) -> AgentTimeline:
         """Return the turns of the main conversation, with messages, batches of calls, and the subagents below them."""
@@ -307,13 +433,14 @@ class RecordedSession:
         """Return the object that `show --json` prints, from the turn that contains `line` of its own file on."""
         detail = self.detail
         session = session_facts(
-            detail.main.info,
+            [transcript.info for transcript in detail.files],
             [transcript.file for transcript in detail.files],
             calls=Counter(row.state for row in self.calls),
             agents=detail.agent_count,
             concurrency=detail.max_concurrency,
-            tokens=sum_tokens(transcript.message_tokens for transcript in detail.files),
+            tokens=self.tokens,
         )
+        session |= msgspec.to_builtins(self.usage)
         turns = turn_rows(detail.timeline, include_message)
         if line is None:
             return {"session": session, "turns": turns}
@@ -322,8 +449,51 @@ class RecordedSession:
         return {"session": session, "line": line, "turns": turns[first:]}
 
 
+class SessionCopy(Struct, frozen=True, kw_only=True):
+    """Another session that counts calls of a session, because a client copied them."""
+
+    session: str
+    title: str | None
+    first_prompt: str | None
+    calls: int
+    is_original: bool
+    """True if this is the session from which the calls were copied."""
+
+
+def find_copies(engine: Engine, session_id: str) -> list[SessionCopy]:
+    """Return the sessions in which lists count calls that a session contains, too.
+
+    Raises:
+        NotFound: there is no such session.
+    """
+    table = read_calls(engine).call_table
+    session = next(iter(sessions_named(table.sessions, session_id)), None)
+    if session is None:
+        raise NotFound(f"no session {session_id!r}")
+    groups = {table.lineages.group_of(file.file) for file in session.files}
+    ids = {row.id for file in session.files for row in file.calls if row.state != "orphan_result"}
+    owners = Counter(
+        row.session
+        for row in table.calls
+        if row.id in ids and row.session != session.id and table.lineages.group_of(row.file) in groups
+    )
+    others = {other.id: other.file for other in table.sessions}
+    rank = table.lineages.rank
+    return [
+        SessionCopy(
+            session=owner,
+            title=others[owner].info.title,
+            first_prompt=others[owner].info.first_prompt,
+            calls=count,
+            is_original=rank(others[owner].file) < rank(session.file.file),
+        )
+        for owner, count in owners.most_common()
+        if owner in others
+    ]
+
+
 def find_session(engine: FileEngine, name: str) -> RecordedSession:
-    """Return the session that `name` stands for: `last`, a file, or the beginning of an id.
+    """Return the session that `name` stands for: `last`, a file, the beginning of an id, or words that it is about.
 
     Raises:
         NotFound: there is no such session.
@@ -336,12 +506,12 @@ def find_session(engine: FileEngine, name: str) -> RecordedSession:
 
 
 def resolve_session(names: Sequence[str], *, last: bool = False, reporter: Reporter = SILENT) -> list[TranscriptFile]:
-    """Return the files of a session like `resolve_names`.
+    """Return the files of a session like `resolve_topic`.
 
     Raises:
         NotFound: the names stand for a call.
     """
-    target = resolve_names(names, last=last, reporter=reporter)
+    target = resolve_topic(names, last=last, reporter=reporter)
     if isinstance(target, list):
         return target
     raise NotFound(f"{target.span.id} is a call, not a session")

@@ -12,12 +12,12 @@ from functools import lru_cache
 from itertools import chain
 from os.path import realpath
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolspan.archive.reporter import SILENT, Reporter
-from toolspan.errors import Ambiguous, NotFound, SourceError, UnknownDialect
-from toolspan.formats.registry import foreign_file_problem, parse_file_name
-from toolspan.formats.source import COMPRESSED_SUFFIXES, is_remote, source_for_path, to_path
+from toolspan.errors import Ambiguous, NotFound, SourceError, UnknownFormat
+from toolspan.formats.registry import foreign_file_problem, is_collection, parse_file_name
+from toolspan.formats.source import COMPRESSED_SUFFIXES, is_member, is_remote, source_for_path, to_path
 from toolspan.reading.discovery import (
     TranscriptFile,
     find_agents_by_content,
@@ -31,7 +31,6 @@ from toolspan.reading.discovery import (
 if TYPE_CHECKING:
     from toolspan.reading.history import CallTable
     from toolspan.reading.lineage import SessionFiles
-    from toolspan.reading.parallel import FileSummary
     from toolspan.reading.transcript import Transcript
 
 _HEAD_BYTES = 1 << 16
@@ -41,7 +40,7 @@ _ID_PATTERN = re.compile(r"[0-9A-Fa-f-]+")
 
 def locate_files(
     names: Sequence[str], *, last: bool = False, allow_unknown: bool = False, reporter: Reporter = SILENT
-) -> tuple[list[TranscriptFile], bool]:
+) -> tuple[Sequence[TranscriptFile], bool]:
     """Return the named transcripts, or all of this user's if there are no names, and whether they are joined.
 
     `last` selects the most recently written session among them.
@@ -52,13 +51,13 @@ def locate_files(
     paths = [to_path(name) for name in names]
     if not files:
         reporter.warn(f"{' and '.join(names) or 'your home folder'}: no transcripts there")
-    alone = bool(paths) and all(path_exists(path) and not path.is_dir() for path in paths)
+    alone = bool(paths) and all(path_exists(path) and not is_collection(path) for path in paths)
     for path in paths if alone and not allow_unknown else ():
         require_known_format(path)
     return files, not alone
 
 
-def _find_files(names: Sequence[str], reporter: Reporter) -> list[TranscriptFile]:
+def _find_files(names: Sequence[str], reporter: Reporter) -> Sequence[TranscriptFile]:
     if not names:
         return find_all_transcripts(problem=reporter.warn)
     if not all(names):
@@ -80,10 +79,10 @@ def _find_files(names: Sequence[str], reporter: Reporter) -> list[TranscriptFile
 
 def require_known_format(path: Path) -> None:
     """Check that a file is a transcript in a known format."""
-    from toolspan.formats.registry import detect_dialect
+    from toolspan.formats.registry import detect_client
 
-    if detect_dialect(source_for_path(path)) == "unknown":
-        raise UnknownDialect(foreign_file_problem(str(path)))
+    if detect_client(source_for_path(path)) == "unknown":
+        raise UnknownFormat(foreign_file_problem(str(path)))
 
 
 def path_exists(path: Path) -> bool:
@@ -92,15 +91,15 @@ def path_exists(path: Path) -> bool:
     A URL counts as existing: it cannot be a session id, and reading it reports any problem.
     """
     try:
-        return is_remote(path) or path.exists()
+        return is_remote(path) or path.exists() or is_member(path)
     except (OSError, ValueError):
         return False
 
 
 def is_folder(name: str) -> bool:
-    """Return whether `name` is an existing folder, or False if no file system accepts the name."""
+    """Return whether `name` is an existing folder or container, or False if no file system accepts the name."""
     try:
-        return to_path(name).is_dir()
+        return is_collection(to_path(name))
     except (OSError, ValueError):
         return False
 
@@ -175,7 +174,16 @@ def mentions_session(file: TranscriptFile, session: str) -> bool:
 def newest_session(names: Sequence[str] = (), reporter: Reporter = SILENT) -> list[TranscriptFile]:
     """Return the files of the session that was most recently written to, by itself or by a subagent."""
     files = _find_files(names, reporter)
-    sessions = {file.name.stem for file in files if file.name.role == "session"}
+    stems: set[str] | None = None
+
+    def is_session(name: str | None, file: TranscriptFile) -> bool:
+        nonlocal stems
+        if file.name.role == "session" and file.name.stem == name:
+            return True
+        if stems is None:  # perf: needs much memory for very many files, and the newest one is usually a session
+            stems = {other.name.stem for other in files if other.name.role == "session"}
+        return name in stems
+
     for file in newest_first(files):
         if _is_unowned_agent(file):
             siblings = (sibling.name for sibling in files if sibling.path.parent == file.path.parent)
@@ -183,8 +191,8 @@ def newest_session(names: Sequence[str] = (), reporter: Reporter = SILENT) -> li
             owner = next((session for session in session_ids if mentions_session(file, session)), None)
         else:
             owner = owning_session(file)
-            owner = owner if owner in sessions else file.name.session_id
-        if owner in sessions:
+            owner = owner if is_session(owner, file) else file.name.session_id
+        if owner is not None and is_session(owner, file):
             return _session_members(files, owner)
     raise NotFound(f"{' and '.join(names) or 'your transcripts'}: no session there")
 
@@ -200,7 +208,7 @@ def newest_session_here() -> TranscriptFile:
     raise NotFound("this folder has no session; name a file, a folder or a session")
 
 
-def session_project(session: SessionFiles[FileSummary]) -> str:
+def session_project(session: SessionFiles[Any]) -> str:
     """Return the working folder of a session, or the name of its project folder."""
     return session.cwd or parse_file_name(PurePath(session.file.file)).project or ""
 

@@ -7,64 +7,38 @@ from datetime import tzinfo
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from toolspan.analysis.errors import is_unsuccessful
 from toolspan.analysis.stats import (
     PERIODS,
     UNKNOWN_PERIOD,
+    CallGrouping,
+    CallStats,
     ServerStats,
-    ToolStats,
     period_key,
     server_stats,
     tool_stats,
 )
-from toolspan.analysis.usage import MAIN_AGENT, UNKNOWN, USAGE_JOB, agent_types_by_id
+from toolspan.analysis.usage import MAIN_AGENT, UNKNOWN, USAGE, agent_types_by_id
 from toolspan.archive.answers import SortOrder
 from toolspan.archive.engine import Engine
 from toolspan.archive.filters import Filter, choose_name
-from toolspan.archive.selection import read_calls
-from toolspan.archive.usage import read_requests
+from toolspan.archive.selection import CallSelection, mark_running
+from toolspan.archive.usage import select_requests
+from toolspan.reading.facts import CALLS, tuple_job
+from toolspan.reading.history import CallTable
 from toolspan.types.session import Tokens
 
-GROUPINGS = ("tool", "agent", *PERIODS)
-SORT_COLUMNS = ("tool", "calls", "failed", "p50", "p95", "max", "total", "timed_out", "errors")
+GROUPINGS: tuple[CallGrouping, ...] = ("tool", "agent", *PERIODS)
+SORT_COLUMNS = ("tool", "calls", "unsuccessful", "p50", "p95", "max", "total", "timed_out")
 _DURATIONS = ("p50", "p50_ms", "p95", "p95_ms", "max", "max_ms", "total", "total_ms")
 SORT_ALIASES = {
     **dict.fromkeys(("server", "agent", *PERIODS), "tool"),
-    "wrong": "failed",
+    **dict.fromkeys(("failed", "wrong"), "unsuccessful"),
+    "errors": "errors",
     "timeouts": "timed_out",
     **{name: f"{name.removesuffix('_ms')}_ms" for name in _DURATIONS},
 }
-
-
-class CallStats(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Counts and durations of the calls in one group. Only the field of its grouping is set."""
-
-    tool: str | None = None
-    agent: str | None = None
-    """The type of subagent, or `main`."""
-    day: str | None = None
-    hour: str | None = None
-    calls: int
-    states: dict[str, int]
-    errors: int
-    """Number of calls that did not succeed, without searches that found nothing."""
-    timeouts: int
-    timeout_share: float
-    timed: int
-    """Number of calls whose duration is known."""
-    p50_ms: int | None
-    p95_ms: int | None
-    max_ms: int | None
-    total_ms: int
-    pace: str
-    """`immediate`, `fast`, `variable` or `slow`; empty if no duration is known."""
-
-    @property
-    def name(self) -> str:
-        """The value of the grouping."""
-        return next(name for name in (self.tool, self.agent, self.day, self.hour, "") if name is not None)
 
 
 class Stats(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,8 +51,8 @@ class Stats(Struct, frozen=True, kw_only=True, omit_defaults=True):
     calls: int
     orphan_results: int
     states: dict[str, int]
-    errors: int
-    """Number of calls that did not succeed, without searches that found nothing."""
+    unsuccessful: int
+    """Number of calls that ended in any way other than success, without searches that found nothing."""
     nothing_found: int
     error_kinds: dict[str, int]
     tokens: Tokens | None
@@ -97,6 +71,9 @@ class Stats(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.tools or self.agents or self.days or self.hours or ()
 
 
+_JOB = tuple_job(CALLS, USAGE)
+
+
 def count_calls(
     engine: Engine,
     call_filter: Filter,
@@ -110,16 +87,17 @@ def count_calls(
 
     A limit keeps the latest periods, or the first rows of another order.
     """
-    choose_name(by, GROUPINGS)
-    selection = read_calls(engine)
+    grouping = choose_name(by, GROUPINGS)
+    files_read, joined = engine.read(_JOB)
+    selection = CallSelection(CallTable(mark_running(summary for summary, _ in files_read)), joined, engine.reporter)
     rows = selection.filter_calls(call_filter)
+    usages = [usage for _, usage in files_read]
     if by == "agent":
-        usage, _ = engine.without_warnings().read(USAGE_JOB)
-        types = agent_types_by_id(usage)
-        groups = tool_stats(rows, lambda row: types.get(row.agent, UNKNOWN) if row.agent else MAIN_AGENT)
-    elif by in PERIODS:
-        periods = tool_stats(rows, period_key(by, zone))
-        groups = sorted(periods, key=lambda stats: (stats.tool != UNKNOWN_PERIOD, stats.tool))
+        types = agent_types_by_id(usages)
+        groups = tool_stats(rows, lambda row: types.get(row.agent, UNKNOWN) if row.agent else MAIN_AGENT, "agent")
+    elif grouping in PERIODS:
+        periods = tool_stats(rows, period_key(grouping, zone), grouping)
+        groups = sorted(periods, key=lambda stats: (stats.name != UNKNOWN_PERIOD, stats.name))
     else:
         groups = tool_stats(rows)
     servers = server_stats(rows)
@@ -131,7 +109,7 @@ def count_calls(
     files = selection.call_table.files if everything else [file for session in sessions for file in session.files]
     tokens = None
     if not (call_filter.tool or call_filter.kind or call_filter.state or call_filter.error):
-        requests, _ = read_requests(engine.without_warnings(), call_filter)
+        requests, _ = select_requests(usages, call_filter)
         tokens = sum((request.tokens for request in requests), Tokens())
     states: Counter[str] = Counter(row.state for row in rows)
     return Stats(
@@ -142,29 +120,26 @@ def count_calls(
         calls=states.total() - states["orphan_result"],
         orphan_results=states["orphan_result"],
         states=dict(states),
-        errors=sum(is_unsuccessful(row) and row.state != "orphan_result" for row in rows),
+        unsuccessful=sum(map(is_unsuccessful, rows)),
         nothing_found=sum(row.error_kind == "nothing_found" for row in rows),
         error_kinds=dict(Counter(row.error_kind for row in rows if row.error_kind)),
         tokens=tokens,
-        **{f"{by}s": tuple(_name_group(stats, by) for stats in visible)},
+        **{f"{by}s": tuple(visible)},
         groups=len(groups),
         servers=tuple(servers),
     )
-
-
-def _name_group(stats: ToolStats, by: str) -> CallStats:
-    fields = asdict(stats)
-    return CallStats(**{by: fields.pop("tool")}, **fields)
 
 
 def _sort_value(stats: Any, column: str) -> object:
     """Return the value that the table shows in a column, or the attribute with this name."""
     match column:
         case "tool":
-            return stats.tool if isinstance(stats, ToolStats) else stats.server
-        case "failed":
-            return stats.errors / stats.calls
+            return stats.name if isinstance(stats, CallStats) else stats.server
+        case "unsuccessful":
+            return stats.unsuccessful / stats.calls
+        case "errors":  # a former name, of the number
+            return stats.unsuccessful
         case "timed_out":
-            return stats.timeout_share if isinstance(stats, ToolStats) else stats.timeouts
+            return stats.timeout_share if isinstance(stats, CallStats) else stats.timeouts
         case _:
             return getattr(stats, column, None)

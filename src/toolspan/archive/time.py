@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec import Struct
 
+from toolspan.analysis.file_time import TIME_JOB
 from toolspan.analysis.timesheet import SessionSheet, Timesheet, ToolTime, slowest_calls, time_by_tool
-from toolspan.analysis.timing import AgentTime, CallTime, FileTime, TimeSplit, file_time
+from toolspan.analysis.timing import AgentTime, CallTime, TimeSplit
 from toolspan.archive.engine import Engine
 from toolspan.archive.filters import Filter
 from toolspan.archive.selection import check_project, choose_sessions, explain_nothing
-from toolspan.reading.parallel import FileJob
+from toolspan.reading.rows import command_ms
 from toolspan.types.span import parse_timestamp
 
 
@@ -69,7 +72,7 @@ def split_time(engine: Engine, call_filter: Filter, *, limit: int | None = None)
 
     A limit applies to the slowest calls.
     """
-    files, _ = engine.read(FileJob(file_time, FileTime))
+    files, _ = engine.read(TIME_JOB)
     check_project(call_filter.project, [(file.file, file.info) for file in files])
     sheet = Timesheet.from_files(
         files,
@@ -85,24 +88,28 @@ def split_time(engine: Engine, call_filter: Filter, *, limit: int | None = None)
     for call in calls:
         waits[call.certainty] = waits.get(call.certainty, 0) + (call.wait_ms or 0)
     unknown = [call for call in calls if call.certainty == "unknown"]
-    quick = (call.took_ms or 0 for call in unknown if call.call.kind in _QUICK_KINDS)
-    until = call_filter.until
-    ends = (parse_timestamp(call.call.finished) for call in calls)
+    quick = (call.call.duration_ms or 0 for call in unknown if call.call.kind in _QUICK_KINDS)
+    by_session = tuple(map(_split_session, sheet.sessions))
     return TimeReport(
         sessions=len(sheet.sessions),
-        split=sheet.split,
+        split=TimeSplit.total(session.split for session in by_session),
         calls=len(calls),
-        calls_ms=sum(call.took_ms or 0 for call in calls),
+        calls_ms=sum(command_ms(call.call) or 0 for call in calls),
         agents=len(sheet.agents),
-        agents_split=TimeSplit.from_slices(part for agent in sheet.agents for part in agent.slices),
+        agents_split=TimeSplit.total(agent.split for session in by_session for agent in session.agents),
         waits=waits,
         unknown_waits=len(unknown),
         slow_unknown=tuple(ms for ms in quick if ms > SLOW_CALL_MS),
-        late=sum(end is not None and until is not None and end > until for end in ends),
+        late=0 if call_filter.until is None else sum(_ends_after(call, call_filter.until) for call in calls),
         tools=tuple(time_by_tool(calls)),
         slowest=tuple(slowest_calls(calls, limit or 0)),
-        by_session=tuple(map(_split_session, sheet.sessions)),
+        by_session=by_session,
     )
+
+
+def _ends_after(call: CallTime, until: datetime) -> bool:
+    end = parse_timestamp(call.call.finished)
+    return end is not None and end > until
 
 
 def _split_agent(sheet: AgentTime) -> AgentSplit:

@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from datetime import tzinfo
 from functools import partial
 from os.path import realpath
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.analysis.usage import (
     GROUPINGS,
     PERIODS,
     USAGE_JOB,
+    FileUsage,
     Grouping,
     RequestJoiner,
     UsageRequest,
     UsageRow,
+    UsageSums,
     filter_requests,
     group_usage,
     join_requests,
     sum_rows,
 )
 from toolspan.archive.answers import Rows, SortOrder
-from toolspan.archive.engine import MIN_CACHED_BYTES, Engine, FileEngine, read_files
+from toolspan.archive.engine import MIN_CACHED_BYTES, Engine, FileEngine, read_files, total_size
 from toolspan.archive.filters import Filter, choose_name
 from toolspan.errors import InvalidFilter
+from toolspan.prices import PriceTable, load_prices
 from toolspan.reading.lineage import group_sessions, sessions_named
 from toolspan.types.session import Tokens
+
+if TYPE_CHECKING:
+    from toolspan.archive.parts import Heads
+    from toolspan.reading.history import FileHead
 
 SORT_COLUMNS = ("name", "requests", *Tokens.__struct_fields__, "cost_usd")
 SORT_ALIASES = {
@@ -43,7 +50,7 @@ SORT_ALIASES = {
     "cost": "cost_usd",
     **dict.fromkeys(("period", *GROUPINGS), "name"),
 }
-_COST_DIGITS = 9
+COST_DIGITS = 9
 
 
 class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -54,8 +61,10 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str | None = None
     project: str | None = None
     session: str | None = None
+    title: str | None = None
+    """The title of the session, or else its first prompt."""
     agent: str | None = None
-    dialect: str | None = None
+    client: str | None = None
     requests: int
     input_tokens: int
     """Without cached tokens, for every client."""
@@ -70,7 +79,7 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def name(self) -> str:
         """The value of the grouping."""
-        names = (self.period, self.model, self.project, self.session, self.agent, self.dialect)
+        names = (self.period, self.model, self.project, self.session, self.agent, self.client)
         return next((name for name in names if name is not None), "")
 
 
@@ -103,14 +112,14 @@ def sum_usage(
     Raises:
         InvalidFilter: the filter selects calls, but tokens belong to requests.
     """
-    if call_filter.state or call_filter.error or call_filter.tool or call_filter.kind:
-        raise InvalidFilter("tools, states and errors select calls, but tokens belong to requests")
-    grouping: Grouping = choose_name(by, GROUPINGS)  # type: ignore[assignment]
+    if call_filter.state or call_filter.error or call_filter.tool or call_filter.kind or call_filter.program:
+        raise InvalidFilter("tools, programs, states and errors select calls, but tokens belong to requests")
+    grouping = choose_name(by, GROUPINGS)
     table = load_prices(prices)
     if call_filter == Filter() and prices is None and isinstance(engine, FileEngine):
         rows = _sum_everything(engine, grouping, table, zone)
     else:
-        requests, paths = read_requests(engine, call_filter)
+        requests, paths = select_requests(engine.read(USAGE_JOB)[0], call_filter)
         rows = group_usage(requests, grouping, prices=table, zone=zone)
         if not rows:
             from toolspan.archive.selection import explain_nothing
@@ -125,28 +134,30 @@ def sum_usage(
 
 
 def _make_row(row: UsageRow, field: str) -> Usage:
-    cost = round(row.cost_usd, _COST_DIGITS) if row.cost_usd is not None else None
     return Usage(
         **{field: row.name},  # type: ignore[arg-type]  # the field of the grouping
         **asdict(row.tokens),
+        title=row.title,
         requests=row.requests,
-        cost_usd=cost,
+        cost_usd=_round_cost(row.cost_usd),
         unpriced_requests=row.unpriced_requests,
         models=row.models,
     )
 
 
-def read_requests(
-    engine: Engine, call_filter: Filter, *, as_recorded: bool = False
-) -> tuple[list[UsageRequest], list[str]]:
-    """Return the requests that a filter accepts, and the files that were read.
+def _round_cost(cost: float | None) -> float | None:
+    return None if cost is None else round(cost, COST_DIGITS)
 
-    Other sessions are read, too, because a request that a fork or resume copied belongs to the original session.
+
+def select_requests(usages: Sequence[FileUsage], call_filter: Filter) -> tuple[list[UsageRequest], list[str]]:
+    """Return the requests in these files that a filter accepts, and the files that it accepts.
+
+    All files are needed, because a request that a fork or resume copied belongs to the original session.
     """
-    from toolspan.archive.selection import check_session, read_filtered_files  # perf: not needed without a filter
+    from toolspan.archive.selection import check_session, filter_files  # perf: not needed without a filter
 
-    files = read_filtered_files(engine, USAGE_JOB, call_filter.replace(session=None))
-    joined = join_requests(files, as_recorded=as_recorded)
+    files = filter_files(usages, call_filter.replace(session=None))
+    joined = join_requests(files)
     requests = filter_requests(joined, call_filter.since, call_filter.until, call_filter.agent)
     if call_filter.model is not None:
         requests = [request for request in requests if call_filter.model.casefold() in request.model.casefold()]
@@ -157,25 +168,71 @@ def read_requests(
     return requests, [file.file for file in files]
 
 
-def _sum_everything(engine: FileEngine, by: Grouping, prices: PriceTable, zone: tzinfo | None) -> list[UsageRow]:
-    """Return the usage of all requests, from the cache if no file has changed since it was last computed."""
-    from toolspan.reading.cache import Cache, StampedFiles, cached_answer, default_folder
+def sum_session_costs(engine: Engine, sessions: Set[str] | None = None) -> dict[str, float | None]:
+    """Return the cost of each session. Of very many files, only those of the named sessions are read."""
+    if isinstance(engine, FileEngine):
+        usages = _sum_everything(engine, "session", load_prices(), None, sessions)
+        return {row.name: _round_cost(row.cost_usd) for row in usages}
+    return {row.name: row.cost_usd for row in sum_usage(engine, Filter(), by="session")}
+
+
+def _sum_everything(
+    engine: FileEngine, by: Grouping, prices: PriceTable, zone: tzinfo | None, sessions: Set[str] | None = None
+) -> list[UsageRow]:
+    """Return the usage of all requests, from the cache if no file has changed since it was last computed.
+
+    Of very many files, only those that may belong to the named sessions are read.
+    """
+    from toolspan.reading.cache import Cache, StampedFiles, StampedListing, cached_answer, default_folder
 
     files, _ = engine.locate()
     rows: list[UsageRow] = []
 
     def compute(stamped: StampedFiles | None = None) -> list[UsageRow] | None:
         joiner = RequestJoiner()
-        usages = read_files(files, USAGE_JOB, engine.reporter, stamped, joiner.add)
+        usages = read_files(engine, files, USAGE_JOB, stamped, joiner.add)
         requests = joiner.join(usages)
         rows[:] = group_usage(requests, by, prices=prices, zone=zone)
         return None if any(usage.problem for usage in usages) else rows
 
+    def compute_in_parts(cache: Cache) -> list[UsageRow] | None:
+        from toolspan.archive.parts import PartReader  # perf: rarely needed
+
+        choose = None if sessions is None else partial(_choose_files, sessions)
+        reader = PartReader(engine, files, USAGE_JOB, _make_head, cache)
+        sums = UsageSums(by, prices=prices, zone=zone)
+        is_complete = True
+        for usages, _ in reader.iter_parts(choose):
+            sums.add(join_requests(usages))
+            is_complete = is_complete and not any(usage.problem for usage in usages)
+        rows[:] = sums.rows()
+        return rows if is_complete and not reader.skipped else None
+
     folder = default_folder()
-    if folder is None or sum(file.size for file in files) < MIN_CACHED_BYTES:
+    if folder is not None and len(files) > engine.part_files and sessions is not None:
+        compute_in_parts(Cache(folder))
+        return rows
+    if folder is None or total_size(files) < MIN_CACHED_BYTES:
         return compute() or rows
     local_zone = f"{os.environ.get('TZ')} {time.tzname} {time.timezone} {realpath('/etc/localtime')}"
-    question = f"usage by {by}, prices of {prices.date}, {zone or local_zone}"
-    stamped = StampedFiles.from_listing(files)
-    answer = cached_answer(stamped, question, list[UsageRow], partial(compute, stamped), Cache(folder))
+    question = f"usage by {by} with titles, prices of {prices.date}, {zone or local_zone}"
+    cache = Cache(folder)
+    if len(files) > engine.count_part(files):
+        listing = StampedListing(files)
+        answer = cached_answer(listing, question, list[UsageRow], partial(compute_in_parts, cache), cache)
+    else:
+        stamped = StampedFiles.from_listing(files)
+        answer = cached_answer(stamped, question, list[UsageRow], partial(compute, stamped), cache)
     return rows if answer is None else answer
+
+
+def _choose_files(sessions: Set[str], heads: Heads) -> Iterable[int]:
+    return (n for n, head in heads if any(session.id in sessions for session in group_sessions([head])))
+
+
+def _make_head(file: FileUsage) -> FileHead:
+    from toolspan.reading.history import FileHead, checksum_keys
+    from toolspan.reading.lineage import link_keys
+
+    links = checksum_keys(link_keys(file, (), file.requests))
+    return FileHead(links=links, file=file.file, info=file.info, has_content=file.has_content)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
-
 from msgspec import Struct
 
 from toolspan.analysis.timing import noted_wait
@@ -13,7 +10,7 @@ from toolspan.archive.sources import transcripts_containing
 from toolspan.archive.words import format_duration, shorten_line
 from toolspan.errors import NotFound
 from toolspan.reading.history import match_prefix, short_id
-from toolspan.types.error_kinds import find_sandbox_note
+from toolspan.types.error_kinds import denial_message, find_sandbox_note, unwrap_error_text
 from toolspan.types.span import Hook, Notification, Permission, Span
 from toolspan.types.state import State
 
@@ -80,7 +77,7 @@ class PermissionExplanation(Struct, frozen=True, kw_only=True):
     hooks: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     said: str | None = None
-    """The result that the model received for a call that did not run."""
+    """The reason that the user gave, or the result that the model received for a call that did not run."""
     sandbox: str | None = None
     """The note about sandbox violations."""
     file: str
@@ -124,8 +121,8 @@ def explain_permission(span: Span) -> PermissionExplanation:
         **{key: getattr(permission, key, None) for key in ("decision", "source", "reason", "origin", "code", "scope")},
         asked_ms=noted_wait(span),
         hooks=tuple(_describe_hook(item) for item in span.events if isinstance(item, Hook)),
-        evidence=tuple(f"{item.rule}: {item.text}" if item.text else item.rule for item in span.evidence),
-        said=result.text if refused and result else None,
+        evidence=tuple(item.summary for item in span.evidence),
+        said=denial_message(unwrap_error_text(result.text)) if refused and result else None,
         sandbox=next(filter(None, map(find_sandbox_note, texts)), None),
         file=place.file if place else "",
         line=place.line if place else None,
@@ -133,13 +130,8 @@ def explain_permission(span: Span) -> PermissionExplanation:
 
 
 def _describe_hook(hook: Hook) -> str:
-    text, command = hook.text, hook.command
-    if hook.outcome == "blocked" and text and text.startswith("{"):
-        with suppress(ValueError):
-            objection = json.loads(text)
-            text, command = str(objection.get("blockingError", text)), objection.get("command") or command
-    detail = f" ({shorten_line(text, 100)})" if text else ""
-    by = f", by {shorten_line(command, 80)}" if command else ""
+    detail = f" ({shorten_line(hook.text, 100)})" if hook.text else ""
+    by = f", by {shorten_line(hook.command, 80)}" if hook.command else ""
     return f"{hook.name or hook.point}: {hook.outcome}{detail}{by}"
 
 
@@ -154,7 +146,7 @@ def explanation_rows(explanation: PermissionExplanation) -> list[tuple[str, str]
         ("waited", format_duration(explanation.asked_ms)),
         *(("hook", hook) for hook in explanation.hooks),
         ("evidence", "; ".join(explanation.evidence) if explanation.source is None else None),
-        ("message", shorten_line(explanation.said, 300)),
+        ("you said" if explanation.error_kind == "user_denied" else "message", shorten_line(explanation.said, 300)),
         ("sandbox", shorten_line(explanation.sandbox, 300)),
     ]
     return [(label, text) for label, text in rows if text]

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from toolspan.formats.registry import all_formats
-from toolspan.types.state import STATE_SYMBOLS, State
+from toolspan.types.session import MessageAuthor
+from toolspan.types.state import OPEN_STATES, STATE_MEANINGS, STATE_SYMBOLS, UNSUCCESSFUL_STATES, State
 
 Tone = Literal["good", "bad", "warn", "muted", "odd", "info"]
 STATE_TONES: dict[State, Tone] = {
@@ -18,6 +20,13 @@ STATE_TONES: dict[State, Tone] = {
     "requested": "info", "awaiting_permission": "info", "running": "info",
 }  # fmt: skip
 """The tone of each state. Front ends map tones to colours."""
+VOICES: dict[MessageAuthor, tuple[str, str]] = {
+    "prompt": ("❯", "Prompt"), "command": ("❯", "Command"), "text": ("", "Model"), "thinking": ("∴", "Thinking"),
+    "injected": ("+", "Client, to the model"), "summary": ("≡", "Summary"), "notification": ("◆", "Notification"),
+    "interrupt": ("■", "Interrupted"), "error": ("!", "Error"), "system": ("──", "Client"),
+}  # fmt: skip
+"""The symbol and the name of each author of messages."""
+_SHORT_UNITS = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
 _ANSI_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
@@ -41,6 +50,33 @@ def format_duration(ms: float | None) -> str:
 def format_count(n: int, noun: str) -> str:
     """Return a number followed by its noun, in the plural if needed."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def short_number(count: float) -> str:
+    """Return a number in at most five characters, such as `17.5M`."""
+    for size, unit in _SHORT_UNITS:
+        if count >= size:
+            scaled = count / size
+            return f"{scaled:.0f}{unit}" if scaled >= 100 else f"{scaled:.1f}{unit}"
+    return f"{count:g}"
+
+
+def format_size(size: float) -> str:
+    """Format a number of bytes, such as `8.2 kB`, `130 kB` or `1.2 GB`."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB")):
+        if size >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size / 1e3:.{1 if size < 1e5 else 0}f} kB"
+
+
+def format_states(states: Mapping[str, int], nothing_found: int) -> str:
+    """Return the number of calls in each state, largest first, without orphan results.
+
+    `nothing_found` of the failed calls are searches that found nothing, which do not count as unsuccessful.
+    """
+    ordered = sorted(((n, state) for state, n in states.items() if n and state != "orphan_result"), reverse=True)
+    notes = {"failed": f" ({nothing_found:,} found nothing)"} if nothing_found else {}
+    return ", ".join(f"{n:,} {state.replace('_', ' ')}{notes.get(state, '')}" for n, state in ordered)
 
 
 def join_parts(*parts: str | None) -> str:
@@ -79,8 +115,15 @@ def plain_lines(text: str) -> list[str]:
 
 
 def page_words() -> dict[str, object]:
-    """Return the symbols and tones of states and the names of clients, for the browser."""
+    """Return the symbols, tones and names that the browser needs."""
+    from toolspan.analysis.timing import TIME_PARTS  # perf: commands do not need it
+
     return {
+        "open_states": sorted(OPEN_STATES),
+        "unsuccessful_states": sorted(UNSUCCESSFUL_STATES),
+        "meanings": STATE_MEANINGS,
+        "voices": VOICES,
+        "parts": TIME_PARTS,
         "states": {state: [symbol, STATE_TONES[state]] for state, symbol in STATE_SYMBOLS.items()},
         "clients": {transcript_format.name: transcript_format.title for transcript_format in all_formats()},
     }

@@ -18,9 +18,14 @@ default. A collection while forked processes run would also copy the memory page
 def main() -> None:
     """Run `toolspan` with this process's arguments, and exit."""
     if sys.argv[1:] == ["hook", "record"]:  # perf: a client waits for this command, so nothing else is imported
-        from toolspan.cli.hook_record import record_hook_input
+        from toolspan.integrations.hook_record import record_hook_input
 
         record_hook_input()
+        sys.exit(0)
+    if sys.argv[1:] in (["hook", "guard"], ["statusline"]):
+        from toolspan.integrations.guard import check_hook_input, print_status_line
+
+        check_hook_input() if sys.argv[1] == "hook" else print_status_line()
         sys.exit(0)
     exit_codes: list[int] = []
     atexit.register(_exit_at_once, exit_codes)  # registered first, so it runs last

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from rich.text import Text
 
 from toolspan.analysis.recovery import ChainLink, RecoveryChain
-from toolspan.analysis.timing import noted_wait
 from toolspan.archive.call_detail import CallDetail, Neighbour, call_ids, result_summary
-from toolspan.archive.words import format_count, format_duration, join_parts, plain_line, plain_lines
+from toolspan.archive.calls import TimedCall
+from toolspan.archive.words import VOICES, format_count, format_duration, join_parts, plain_line, plain_lines
 from toolspan.cli.output import (
     STATE_STYLES,
     diff_line,
@@ -25,8 +25,7 @@ from toolspan.cli.output import (
     format_time,
 )
 from toolspan.errors import SourceError
-from toolspan.formats.claude.paths import config_dir
-from toolspan.formats.registry import relative_to_folder
+from toolspan.formats.registry import is_default_file, relative_to_folder
 from toolspan.formats.source import to_path
 from toolspan.reading.rows import CallRow
 from toolspan.reading.timeline import display_text
@@ -34,7 +33,7 @@ from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.ids import SourceLocation
 from toolspan.types.inputs import UnknownInput, decode_json_or_text
 from toolspan.types.session import Message, MessageAuthor
-from toolspan.types.span import Call, Event, Hook, Note, Notification, Permission, Progress, Span, parse_timestamp
+from toolspan.types.span import POLL, Call, Event, Hook, Note, Notification, Permission, Progress, Span, parse_timestamp
 from toolspan.types.state import STATE_MEANINGS, STATE_SYMBOLS
 
 _SPAN_FLAGS = ("ambiguous", "background", "deferred", "synthetic")
@@ -44,18 +43,11 @@ _MAX_LINE_LENGTH = 2_000
 _MAX_RESTORE_HINTS = 3
 _MAX_ID_LENGTH = 100
 _MIN_TEXT_WIDTH = 40
-AUTHOR_STYLES: dict[MessageAuthor, tuple[str, str]] = {
-    "prompt": ("❯ ", "bold"),
-    "command": ("❯ ", "bold"),
-    "text": ("  ", "dim"),
-    "thinking": ("∴ ", "dim italic"),
-    "injected": ("+ ", "dim"),
-    "summary": ("≡ ", "dim"),
-    "notification": ("◆ ", "cyan"),
-    "interrupt": ("■ ", "magenta"),
-    "error": ("! ", "red"),
-    "system": ("── ", "yellow"),
-}
+_AUTHOR_COLORS: dict[MessageAuthor, str] = {
+    "prompt": "bold", "command": "bold", "text": "dim", "thinking": "dim italic", "injected": "dim", "summary": "dim",
+    "notification": "cyan", "interrupt": "magenta", "error": "red", "system": "yellow",
+}  # fmt: skip
+AUTHOR_STYLES = {author: (f"{VOICES[author][0]:1} ", style) for author, style in _AUTHOR_COLORS.items()}
 _MARKER_AUTHORS = frozenset({"interrupt", "system", "error"})
 """Authors whose messages are shown even with `--no-messages`."""
 
@@ -110,6 +102,8 @@ def event_note(event: Event) -> str:
             hook_text = (event.text or "").strip('" ')
             name = event.name or event.point
             return join_parts(f"hook {name}", event.outcome, format_duration(event.duration_ms), hook_text)
+        case Progress(kind=kind) if kind == POLL:
+            return f"{format_count(event.count, 'later call')} read its output or stopped it"
         case Progress():
             first, last = parse_timestamp(event.first_at), parse_timestamp(event.last_at)
             over = format_duration((last - first).total_seconds() * 1000) if first and last else ""
@@ -120,6 +114,14 @@ def event_note(event: Event) -> str:
             return "background " + join_parts(event.task_id or "task", event.status, event.summary)
         case Note():
             return join_parts(event.kind.replace("_", " "), event.text)
+
+
+def format_wait(row: TimedCall) -> str | None:
+    """Return the wait for permission in a call, or a note that a long call may include one."""
+    if row.wait_ms:
+        inferred = " (inferred)" if row.wait_certainty == "inferred" else ""
+        return f"{format_duration(row.wait_ms)} of it waiting for permission{inferred}"
+    return "may include a wait for permission" if row.may_include_wait else None
 
 
 def format_period(start: datetime | None, end: datetime | None) -> str:
@@ -155,7 +157,7 @@ def call_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
     # How to undo the changes, except for file names with control characters
     name = span.id[:_MAX_ID_LENGTH]
     paths = [path for path in detail.changed_paths if path.isprintable() and name.isprintable()]
-    is_default_location = to_path(detail.file).absolute().is_relative_to(config_dir().absolute())
+    is_default_location = is_default_file(to_path(detail.file))
     where = "" if is_default_location else f" {shlex.quote(detail.file)}"
     if paths:
         yield Text("\nTo undo it:")
@@ -178,25 +180,24 @@ def _call_fact_lines(detail: CallDetail, width: int) -> Iterator[Text]:
     state = f"{span.state}: {STATE_MEANINGS[span.state]}" + (f" ({', '.join(flags)})" if flags else "")
     yield from fact_lines("state", state, width, STATE_STYLES[span.state])
     for evidence in span.evidence:
-        text = f"{evidence.rule}: {evidence.text}" if evidence.text else evidence.rule
-        yield from fact_lines("evidence", text, width)
+        yield from fact_lines("evidence", evidence.summary, width)
     yield from fact_lines("error", join_parts(KIND_WORDS.get(span.error_kind or ""), span.message), width)
-    if span.advice:
+    if span.advice and span.advice.solution:
         yield from fact_lines("cause", span.advice.cause, width)
         yield from fact_lines("solution", span.advice.solution, width, "bold")
-        yield from fact_lines("retry", span.advice.retry, width)
     if span.result:
         code = span.result.exit_code
         yield from fact_lines("exit code", None if code is None else str(code), width)
         yield from fact_lines("saved to", span.result.persisted_path, _MAX_LINE_LENGTH)
     reported_ms = span.result.reported_ms if span.result else None
     reported = f"{format_duration(reported_ms)} reported by the tool" if reported_ms is not None else None
-    wait_ms = noted_wait(span)
-    waited = f"{format_duration(wait_ms)} of it waiting for permission" if wait_ms is not None else None
     times = format_period(span.requested, span.finished)
     if span.result and span.result.has_copied_times:
         times, reported = f"copied {format_time(span.finished)}", reported or "duration unknown"
-    yield from fact_lines("times", join_parts(times, reported, waited), width)
+    yield from fact_lines("times", join_parts(times, reported, format_wait(detail.row)), width)
+    if span.background_end is not None:
+        lasted = f"until {format_time(span.background_end)}, {format_duration(span.duration_ms)} after the request"
+        yield from fact_lines("background", lasted, width)
     for event in span.events:
         yield from fact_lines("", event_note(event), width, "dim")
     yield from _location_lines(detail, width)
@@ -213,7 +214,9 @@ def _location_lines(detail: CallDetail, width: int) -> Iterator[Text]:
         yield from fact_lines("batch", f"{ids.index(span.id) + 1} of {len(ids)}, {how}", width)
     if span.branch != "active":
         yield from fact_lines("branch", span.branch, width)
-    yield from fact_lines("started by", span.call.parent_call, width)
+    yield from fact_lines("continues", span.call.continues, width)
+    if span.call.parent_call != span.call.continues:
+        yield from fact_lines("started by", span.call.parent_call, width)
     yield from fact_lines("subagent", span.agent, width)
     for copy in span.copies[:4]:
         yield from fact_lines("copy", f"{copy.what} at {copy.place}", _MAX_LINE_LENGTH)
@@ -232,7 +235,7 @@ def _input_lines(span: Span, row_format: RowFormat) -> Iterator[Text]:
         text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
         lines = plain_lines(text or '""')
         if len(lines) == 1:
-            yield from fact_lines(str(key), text or '""', _MAX_LINE_LENGTH if row_format.full else row_format.width)
+            yield from fact_lines(str(key), text or '""', _MAX_LINE_LENGTH)
         else:
             yield from fact_lines(str(key), format_count(len(lines), "line"), row_format.width, "dim")
             yield from (Text("  ") + line for line in _limit_lines(lines, row_format, _MAX_INPUT_LINES))

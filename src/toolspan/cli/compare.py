@@ -26,7 +26,7 @@ from toolspan.cli.output import (
     print_table,
     shorten_target,
 )
-from toolspan.cli.select import REPORTER, complete_session
+from toolspan.cli.select import REPORTER, complete_session, fetch_stores
 from toolspan.formats.source import to_path
 from toolspan.reading.history import short_id
 
@@ -40,14 +40,14 @@ _TOKEN_LABELS = {
 
 
 @click.command("compare")
-@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[A B [FOLDER]...]")
+@click.argument("names", nargs=-1, callback=fetch_stores, shell_complete=complete_session, metavar="[A B [FOLDER]...]")
 @click.option("--at", type=SINCE_TYPE, metavar="TIME",
               help="Compare the time before and after this: 7d, monday, 2026-11-01.")  # fmt: skip
 @click.option(
     "--prices", type=click.Path(path_type=Path, dir_okay=False), help="Prices that override the built-in ones."
 )
 @click.option("--limit", default=_MAX_ROWS, show_default=True, type=click.IntRange(min=0),
-              help="Show at most this many tools and kinds of failures; 0 for all.")  # fmt: skip
+              help="Show at most this many tools and kinds of errors; 0 for all.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @filter_options
 def command(
@@ -56,12 +56,16 @@ def command(
 ) -> None:  # fmt: skip
     """Compare two sessions, folders or files, or two periods.
 
-    toolspan compare A B compares two of them; with FOLDERs, A and B are sessions in them. toolspan
-    compare --since 14d --at 7d compares the time before --at with the time after it. For two
-    sessions with the same beginning, the output shows where they diverge.
+    toolspan compare compares the last two sessions. toolspan compare A B compares two sessions,
+    folders or files, or two periods such as 2026-02 and 2026-03; with FOLDERs, A and B are sessions
+    or periods in them. toolspan compare --since 14d --at 7d compares
+    the time before --at with the time after it. For two sessions with the same beginning, the
+    output shows where they diverge.
     """
     if at is not None:
         comparison = Archive(*names, reporter=REPORTER).compare_periods(at, call_filter, prices=prices)
+    elif not names and call_filter.since is None and call_filter.until is None:
+        comparison = Archive(reporter=REPORTER).compare(call_filter=call_filter, prices=prices)
     elif len(names) < 2 or not all(to_path(folder).is_dir() for folder in names[2:]):
         raise click.UsageError("name two sessions, folders or files, or a time with --at: compare --since 14d --at 7d")
     else:
@@ -72,7 +76,7 @@ def command(
         return
     _print_comparison(comparison, limit)
     if at is None and len(names) == 2:
-        print_hints((), (f"errors {shlex.quote(names[1])}", "shows what failed in B"), CALL_HINT)
+        print_hints((), (f"errors {shlex.quote(names[1])}", "shows the unsuccessful calls of B"), CALL_HINT)
 
 
 def _print_comparison(comparison: Comparison, limit: int) -> None:
@@ -106,9 +110,9 @@ def _table_sections(comparison: Comparison, limit: int) -> Iterator[list[_Row]]:
     a, b = comparison.a, comparison.b
     yield [
         _count_row(label, getattr(a, name), getattr(b, name))
-        for label, name in (("sessions", "sessions"), ("calls", "calls"), ("failed calls", "failed"))
+        for label, name in (("sessions", "sessions"), ("calls", "calls"), ("unsuccessful calls", "unsuccessful"))
     ]
-    if kinds := _largest_rows(a.failures, b.failures, limit, "kind"):
+    if kinds := _largest_rows(a.error_kinds, b.error_kinds, limit, "kind"):
         yield [_count_row(f"  {label.replace('_', ' ')}", *counts) for label, *counts in kinds]
     yield [
         _duration_row(label, a.time.part_ms(part), b.time.part_ms(part))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import tempfile
 import uuid
 from collections.abc import Callable
@@ -18,7 +20,6 @@ from toolspan.cli.output import (
     print_json,
     program_name,
 )
-from toolspan.reading.sample import archive
 from toolspan.runtime.hooks.callbacks import Hooks
 from toolspan.runtime.permissions import PolicyStack, Rules
 from toolspan.runtime.process import become_subreaper
@@ -76,7 +77,7 @@ def command(ctx: click.Context, *, as_json: bool, folder: Path | None) -> None:
         ]
         print_json({"transcript": str(session.transcript), "project": str(session.cwd), "calls": calls})
     else:
-        _print_recorded_session(ctx, transcript)
+        _print_recorded_session(ctx, transcript, scratch if folder is None else transcript)
 
 
 def _make_session(folder: Path, transcript: Path, session_id: str, on_event: Callable[[LiveEvent], None]) -> Session:
@@ -155,23 +156,29 @@ def _print_event(event: LiveEvent) -> None:
     )
 
 
-def _print_recorded_session(ctx: click.Context, transcript: Path) -> None:
+def _print_recorded_session(ctx: click.Context, transcript: Path, source: Path) -> None:
     from toolspan.cli.app import app
 
     out = make_console()
     program = escape_markup(program_name())
-    out.print(f"\n[dim]Recorded in {escape_markup(str(transcript))}[/]\n")
+    quoted = escape_markup(shlex.quote(str(source)))
+    os.environ.setdefault("TOOLSPAN_HINTS", "0")  # what to type next is below
+    out.print(f"\n[dim]Recorded in {escape_markup(str(transcript))}[/]\n", soft_wrap=True)
     for title, *arguments in (
         ("Read: the same session, from its transcript", "show", "--no-messages"),
         ("Errors: causes, solutions and recoveries", "errors"),
     ):
-        arguments.append(str(transcript))
         out.rule(f"[bold]{title}[/]", align="left")
-        out.print(f"[dim]$ {program} {' '.join(map(escape_markup, arguments))}[/]\n")
-        app.main(arguments, prog_name="toolspan", standalone_mode=False, parent=ctx.parent)
+        out.print(f"[dim]$ {program} {' '.join(arguments)} {quoted}[/]\n", soft_wrap=True)
+        app.main([*arguments, str(source)], prog_name="toolspan", standalone_mode=False, parent=ctx.parent)
         out.print()
-    out.print(
-        f"[bold]Now try your own sessions:[/] {program} sessions · {program} errors --since 7d · {program} show --last"
-    )
-    out.print(f"[dim]More sample sessions: {program} sessions {escape_markup(str(archive()))}[/]")
-    out.print(f"[bold]Open it in a browser:[/] {program} ui {escape_markup(str(transcript))}", soft_wrap=True)
+    out.print("[bold]Next[/]")
+    suggestions = [
+        (f"{program} ui {quoted}", "the same in the browser"),
+        (f"{program} --demo errors", "a week of sample sessions"),
+        (f"{program} errors --since 7d", "your own sessions"),
+    ]
+    if source != transcript:
+        suggestions.append((f"rm -r {quoted}", "remove what this demo wrote"))
+    for command_line, text in suggestions:
+        out.print(f"  {command_line}  [dim]{text}[/]", soft_wrap=True)

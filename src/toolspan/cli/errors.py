@@ -1,8 +1,9 @@
-"""`toolspan errors`: failed calls in groups, with causes, solutions and recoveries."""
+"""`toolspan errors`: unsuccessful calls in groups, with causes, solutions and recoveries."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
@@ -12,28 +13,46 @@ import click
 
 from toolspan.analysis.errors import ErrorGroup
 from toolspan.analysis.recovery import CHAIN_WORDS
+from toolspan.archive.answers import Rows
 from toolspan.archive.archive import Archive
-from toolspan.archive.errors import SORT_COLUMNS
+from toolspan.archive.errors import (
+    GROUPINGS,
+    SORT_COLUMNS,
+    TOTAL_SORT_COLUMNS,
+    ErrorGrouping,
+    ErrorGroups,
+    ErrorTotals,
+)
 from toolspan.archive.filters import Filter
-from toolspan.archive.words import format_count, shorten_line
+from toolspan.archive.words import format_count, format_duration, shorten_line, shorten_middle
 from toolspan.cli import lists, select
-from toolspan.cli.filters import filter_options
+from toolspan.cli.filters import NameChoice, filter_options
 from toolspan.cli.output import (
+    TargetCell,
     cell_width,
     escape_markup,
     format_time,
     make_console,
+    make_table,
     markup_line,
     print_json,
+    shorten_target,
     time_zone,
 )
+from toolspan.cli.sample import demo_command
+from toolspan.cli.select import name_as_typed
 from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.span import parse_timestamp
+from toolspan.types.state import State
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _NARROW_WIDTH = 90
+_SMALL_SHARE = 0.1
+"""Smaller shares are shown with a decimal."""
+_MAX_REASONS = 3
+_MIN_LOST_MS = 1_000
 _INDENT = " " * 7
 _MIN_WIDTH = 20
 _SHELL_WORDS = re.compile(r"(?:[^\s'\"\\]|\\.|'[^']*'|\"[^\"]*\")+")
@@ -42,26 +61,90 @@ _SHELL_WORDS = re.compile(r"(?:[^\s'\"\\]|\\.|'[^']*'|\"[^\"]*\")+")
 @click.command("errors")
 @select.archive_options(tables=True)
 @lists.limit_option(15, "groups")
-@lists.sort_option(*SORT_COLUMNS)
+@click.option(
+    "--by",
+    type=NameChoice(GROUPINGS),
+    metavar="GROUPING",
+    help=f"Count unsuccessful calls instead, by {', '.join(GROUPINGS[:-1])} or {GROUPINGS[-1]}.",
+)
+@click.option(
+    "--recovered",
+    type=bool,
+    metavar="yes|no",
+    help="Only calls that a later call recovered (yes), or that none did (no).",
+)
+@click.option(
+    "--sort",
+    metavar="COLUMN",
+    help=f"Sort by a column: {', '.join(SORT_COLUMNS)}; with --by, {', '.join(TOTAL_SORT_COLUMNS)}. "
+    "Numbers sort descending; -COLUMN reverses the order.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per group.")
 @filter_options
-def command(*, archive: Archive, limit: int, sort: str | None, as_json: bool, call_filter: Filter) -> None:
-    """Group failed calls by cause: the program that failed and its error message.
+def command(
+    *,
+    archive: Archive,
+    by: ErrorGrouping | None,
+    recovered: bool | None,
+    limit: int,
+    sort: str | None,
+    as_json: bool,
+    call_filter: Filter,
+) -> None:
+    """Group unsuccessful calls by cause: the program that failed and its error message.
 
     Each group shows when it occurred, advice, how later calls recovered from it, and the command
     that lists all its calls. Searches that found nothing are not errors and are counted last.
+
+    --sort harm begins with the causes that cost most: the mean of their shares in the time and the
+    tokens lost until the last attempt, in the calls that nothing recovered, and in the repetitions.
     """
-    groups = archive.errors(call_filter, sort=sort, limit=limit if as_json else None, zone=time_zone())
+    if by is not None:
+        totals = archive.error_totals(call_filter, by=by, recovered=recovered, sort=sort, limit=limit, zone=time_zone())
+        print_json(*totals) if as_json else _print_totals(totals, by, archive.names)
+        return
+    groups = archive.errors(
+        call_filter, recovered=recovered, sort=sort, limit=limit if as_json else None, zone=time_zone()
+    )
     if as_json:
         print_json(*groups)
     else:
-        _print_groups(groups, limit, groups.calls, archive.names)
+        verb = _outcome_words(call_filter, groups.calls, recovered=recovered)
+        _print_groups(groups, limit, verb, archive.names, sort=sort)
 
 
-def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, names: Sequence[str]) -> None:
+def _print_totals(rows: Rows[ErrorTotals], by: str, names: Sequence[str]) -> None:
     out = make_console()
+    numbers = ("unsuccessful", "calls", "share", "recovered", "lost")
+    shown = [name for name in numbers if out.width >= _NARROW_WIDTH or name in numbers[:3]]
+    shown = [name for name in shown if by != "kind" or name not in ("calls", "share")]
+    columns = (by.replace("-", " "), *shown, "causes", "most frequent")
+    table = make_table(*columns, right=(*shown, "causes"), cut=("most frequent",))
+    for row in rows:
+        name = row.name[:13] if by == "session" else row.name
+        cells = {
+            "unsuccessful": f"[red]{row.unsuccessful:,}[/]",
+            "calls": "" if row.calls is None else f"{row.calls:,}",
+            "share": "" if row.share is None else f"{row.share:.0%}",
+            "recovered": f"{row.recovered:,}" if row.recovered else "",
+            "lost": format_duration(row.lost_ms) if row.lost_ms else "",
+        }
+        place = shorten_target(name, max(out.width // 3, 20)) if by == "project" else shorten_middle(name, 40)
+        message = TargetCell(row.top_message, shorten=shorten_line)
+        table.add_row(escape_markup(place), *(cells[column] for column in shown), f"{row.causes:,}", message)
+    if rows:
+        out.print(table)
+    out.print(format_count(rows.total, "row") + lists.limit_note(len(rows), rows.total, "first"))
+    option = "--program NAME" if by == "program" else f"--{by} NAME"
+    if rows and by in ("program", "tool", "client", "client-version", "model", "project", "session"):
+        lists.print_hints(names, (f"errors PATHS {option}", "shows the causes"))
+
+
+def _print_groups(groups: ErrorGroups, limit: int, verb: str, names: Sequence[str], *, sort: str | None) -> None:
+    out = make_console()
+    calls = groups.calls
     causes = [group for group in groups if group.kind != "nothing_found"]
-    for line in _headline(causes, calls):
+    for line in _headline(causes, calls, verb, sort):
         out.print(line)
     lines: list[str] = []
     visible_groups = causes[: limit or None]
@@ -83,17 +166,35 @@ def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, names: S
         lists.print_hints(names, lists.CALL_HINT, wrap=False)
 
 
-def _headline(groups: Sequence[ErrorGroup], calls: int) -> Iterator[str]:
+_STATE_VERBS: dict[State, str] = {
+    "failed": "failed", "timed_out": "timed out", "denied": "were denied", "blocked_by_hook": "were blocked by a hook",
+    "cancelled": "were cancelled", "interrupted": "were interrupted", "never_answered": "were never answered",
+}  # fmt: skip
+
+
+def _outcome_words(call_filter: Filter, calls: int, *, recovered: bool | None) -> str:
+    """Return the verb of the headline: what happened to the calls that the filter selects."""
+    verbs = [_STATE_VERBS[state] for state in _STATE_VERBS if state in call_filter.state]
+    words = " or ".join(verbs or ["were unsuccessful"])
+    if calls == 1:
+        words = words.replace("were ", "was ")
+    kinds = [KIND_WORDS.get(kind, kind.replace("_", " ")) for kind in call_filter.error]
+    words += f" ({' or '.join(kinds)})" if kinds else ""
+    return f"{words} and not recovered" if recovered is False else words
+
+
+def _headline(groups: Sequence[ErrorGroup], calls: int, verb: str, sort: str | None) -> Iterator[str]:
     counts: Counter[str] = Counter()
     ways: Counter[str] = Counter()
     for group in groups:
-        counts["orphans" if group.kind == "orphan_result" else "failed"] += group.count - group.background
+        counts["orphans" if group.kind == "orphan_result" else "unsuccessful"] += group.count - group.background
         counts["background"] += group.background
         counts["recovered"] += group.recovered or 0
         ways.update(group.recovered_by)
-    headline = f"[bold]{counts['failed']:,}[/] of {format_count(calls, 'call')} failed"
+    headline = f"[bold]{counts['unsuccessful']:,}[/] of {format_count(calls, 'call')} {verb}"
     if calls:
-        headline += f" ({counts['failed'] / calls:.0%})"
+        share = counts["unsuccessful"] / calls
+        headline += f" ({share:.{int(0 < share < _SMALL_SHARE)}%})"
     if recovered := counts["recovered"]:
         headline += f"; {recovered:,} {'was' if recovered == 1 else 'were'} recovered by later calls"
     if counts["background"]:
@@ -102,7 +203,8 @@ def _headline(groups: Sequence[ErrorGroup], calls: int) -> Iterator[str]:
         headline += f"; {format_count(counts['orphans'], 'orphan result')}"
     yield headline
     if len(groups) > 1:
-        yield f"[dim]{len(groups):,} causes, most frequent first[/]"
+        order = f"sorted by {escape_markup(sort)}" if sort else "most frequent first"
+        yield f"[dim]{len(groups):,} causes, {order}[/]"
     if ways:
         how = ", ".join(f"{CHAIN_WORDS[name]} {n:,}" for name, n in ways.most_common())
         yield f"[dim]recovered by: {how}[/]"
@@ -111,7 +213,7 @@ def _headline(groups: Sequence[ErrorGroup], calls: int) -> Iterator[str]:
 def _group_lines(group: ErrorGroup, out: Console) -> Iterator[str]:
     for parts in _group_parts(group, out.width):
         yield from _wrap(parts, out)
-    yield from _command_lines(group.command, out.width)
+    yield from _command_lines(demo_command(group.command), out.width)
 
 
 def _group_parts(group: ErrorGroup, width: int) -> Iterator[list[str]]:
@@ -122,13 +224,19 @@ def _group_parts(group: ErrorGroup, width: int) -> Iterator[list[str]]:
     when = f"last {last}" if first == last else f"{first} to {last}, {group.trend}"
     what = f"[bold red]{group.count:>5}×[/] [bold]{escape_markup(who)}[/]  {KIND_WORDS.get(group.kind, group.kind)}"
     yield [what, f"[dim]{format_count(group.sessions, 'session')}, {when}[/]"]
-    if text := group.text or example.message:
+    for reason in group.reasons[:_MAX_REASONS]:
+        yield [f"{_INDENT}you said: {markup_line(reason, width - 18)}"]
+    if (text := group.message or example.message) and not group.reasons:
         yield [f"{_INDENT}{markup_line(text, width - 8)}"]
-    yield [f"{_INDENT}[dim]{group.cause}.[/]", f"[green]{group.solution}.[/]"]
+    if group.solution:
+        yield [f"{_INDENT}[dim]{group.cause}.[/]", f"[green]{group.solution}.[/]"]
     if group.background:
         yield [f"{_INDENT}{group.background:,} of these failed later, in the background"]
     place = f"{shorten_line(PurePath(example.file).name, 14)}:{example.request_line or example.result_line}"
     where = f"[dim]· e.g. {escape_markup(example.id)} in {escape_markup(place)}[/]"
+    tokens = format_count(group.lost_tokens, "token") if group.lost_tokens else ""
+    lost = " and ".join(filter(None, (format_duration(group.lost_ms) if group.lost_ms >= _MIN_LOST_MS else "", tokens)))
+    where = f"[dim]{f'· lost {lost} ' if lost else ''}[/]{where}"
     if not group.recovered:
         yield [f"{_INDENT}not recovered {where}"]
         return
@@ -159,6 +267,8 @@ def _command_lines(command: str, width: int) -> Iterator[str]:
     """Yield a command that can be copied; a long one continues after a backslash."""
     lines = [_INDENT]
     for word in _SHELL_WORDS.findall(command):
+        if (url := name_as_typed(word)) != word:
+            word = shlex.quote(url)  # noqa: PLW2901 - not the local copy of a store
         if len(lines[-1]) + len(word) + 3 > width and lines[-1].strip():
             lines.append(f"{_INDENT}  ")
         lines[-1] += word if not lines[-1].strip() else f" {word}"

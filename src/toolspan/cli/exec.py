@@ -15,8 +15,19 @@ import msgspec
 from msgspec import structs
 
 from toolspan.cli.app import EXIT_OUTPUT_CLOSED
-from toolspan.cli.host import HostOptions, SessionSource, host_options, open_host, open_terminal
-from toolspan.cli.host.host import EarlyExit, FaultReporter, JsonRow, StandardOutput, handle_signals
+from toolspan.cli.host import (
+    EarlyExit,
+    FaultReporter,
+    HostOptions,
+    JsonRow,
+    SessionSource,
+    StandardOutput,
+    handle_signals,
+    host_options,
+    make_session,
+    open_terminal,
+    resolve_store,
+)
 from toolspan.errors import ToolspanError
 from toolspan.integrations.mcp_client.protocol import replace_lone_surrogates
 from toolspan.runtime.process import become_subreaper
@@ -31,10 +42,11 @@ _READ_SIZE = 1 << 16
 @click.command("exec")
 @click.option("--model", help="The name of the model, on which some tools depend.")
 @host_options
+@click.option("--resume", metavar="ID", help="Resume this session of --store.")
 @click.option("--events", is_flag=True, help="Also print the events of each call.")
 @click.option("--json", is_flag=True, expose_value=False, help="No effect: the output is always JSON lines.")
 @click.pass_context
-def command(ctx: click.Context, /, model: str | None, *, events: bool, **_: object) -> None:
+def command(ctx: click.Context, /, model: str | None, *, resume: str | None, events: bool, **_: object) -> None:
     """Run tool calls from standard input, one message per line, and print their results.
 
     A line is {"type":"assistant","message":{"content":[{"type":"tool_use",...}]}}; every call in
@@ -49,17 +61,22 @@ def command(ctx: click.Context, /, model: str | None, *, events: bool, **_: obje
     results of a message as {"type":"notice"}.
     """
     become_subreaper()
-    ctx.exit(anyio.run(_run_exec, msgspec.convert(ctx.params, HostOptions), model, EventPrinter(events=events)))
+    options = msgspec.convert(ctx.params, HostOptions)
+    ctx.exit(anyio.run(_run_exec, options, model, resume, EventPrinter(events=events)))
 
 
-async def _run_exec(options: HostOptions, model: str | None, printer: EventPrinter) -> int:
+async def _run_exec(options: HostOptions, model: str | None, resume: str | None, printer: EventPrinter) -> int:
     if options.asks_at_terminal and sys.stdin is not None and sys.stdin.isatty():
         raise ToolspanError("--ask needs the terminal for your answers; send the messages through a pipe")
-    source = SessionSource(transcript=options.transcript_target)
+    if options.store is not None:
+        source = resolve_store(options, None, resume=resume, newest=False)
+    elif resume is not None:
+        raise ToolspanError("--resume needs --store; --transcript FILE continues a file")
+    else:
+        source = SessionSource(transcript=options.transcript_target)
     with open_terminal(enabled=options.asks_at_terminal) as terminal, closing(printer):
         async with (
-            open_host(options, model=model, terminal=terminal) as host,
-            host.make_session(source, model=model, direct=[printer.on_event]) as session,
+            make_session(options, source, terminal=terminal, model=model, direct=[printer.on_event]) as session,
             anyio.create_task_group() as group,
         ):
             early_exit = EarlyExit(session)

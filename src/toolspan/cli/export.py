@@ -43,8 +43,9 @@ def command(
 
     json: one object per call, with inputs and results. csv: one row per call, for spreadsheets.
     markdown: sessions to read. html: one session as a page, by default the newest. perfetto: a trace
-    for ui.perfetto.dev. otlp: OTLP/JSON, one request per session and line. Named files are read one by
-    one; folders and sessions count each call once.
+    for ui.perfetto.dev. otlp: OTLP/JSON, one request per session and line. atif: trajectories for
+    evaluation tools, one per session and line. Named files are read one by one; folders and sessions
+    count each call once.
 
     --tool, --state, --error and --agent select calls and omit messages; the other filters select
     sessions and times.

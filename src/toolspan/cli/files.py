@@ -26,6 +26,7 @@ from toolspan.archive.files import (
     known_content,
 )
 from toolspan.archive.filters import Filter
+from toolspan.archive.sources import current_folder, find_session_files, is_folder
 from toolspan.archive.words import format_count, join_parts, plain_line, plain_lines
 from toolspan.cli import lists, select
 from toolspan.cli.filters import filter_options
@@ -37,6 +38,7 @@ from toolspan.cli.output import (
     make_console,
     make_table,
     print_json,
+    warn,
 )
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.source import is_remote
@@ -60,7 +62,7 @@ _CONFIDENCE_STYLES: dict[Confidence, str] = {
 
 
 @click.command("files")
-@click.argument("names", nargs=-1, metavar="[FILE|FOLDER|SESSION|PATH]...")
+@click.argument("names", nargs=-1, callback=select.fetch_stores, metavar="[FILE|FOLDER|SESSION|PATH]...")
 @click.option("--path", help="Show changes to this file, or to files below this folder.")
 @select.last_option
 @click.option("--diff", "with_diff", is_flag=True, help="Do not shorten diffs.")
@@ -110,10 +112,26 @@ def command(
         raise Ambiguous(f"{' and '.join(paths)}: name one path at a time")
     path = paths[0] if paths else None
     archive = Archive(*transcripts, last=last, reporter=select.REPORTER)
+    try:
+        _show_files(archive, path, call_filter, content=content, contents=contents, before=before, after=after,
+                    between=between, with_diff=with_diff, limit=limit, sort=sort, as_json=as_json)  # fmt: skip
+    except Ambiguous as error:
+        rows = archive.files(call_filter, name=path, sort="changes")
+        if as_json or not rows:
+            raise
+        warn(error)
+        _print_totals(rows, archive.names, "changes")
+        click.get_current_context().exit(2)
+
+
+def _show_files(
+    archive: Archive, path: str | None, call_filter: Filter, *, content: bool, contents: bool, before: str | None,
+    after: str | None, between: tuple[str, str] | None, with_diff: bool, limit: int, sort: str | None, as_json: bool,
+) -> None:  # fmt: skip
     max_lines = 0 if with_diff else _MAX_DIFF_LINES
     if path is None and (contents or between or content or before or after):
         raise click.UsageError("--content, --contents, --before, --after and --between need the path of a file")
-    if path is None or (select.is_folder(path) and not (contents or between or content or before or after)):
+    if path is None or (is_folder(path) and not (contents or between or content or before or after)):
         rows = archive.files(call_filter, folder=path, sort=sort, limit=limit)
         print_json(*rows) if as_json else _print_totals(rows, archive.names, sort)
     elif contents:
@@ -132,12 +150,12 @@ def command(
 
 
 def _is_transcript_name(name: str) -> bool:
-    if name.endswith(_TRANSCRIPT_SUFFIXES) or is_remote(name) or select.is_folder(name):
+    if name.endswith(_TRANSCRIPT_SUFFIXES) or is_remote(name) or is_folder(name):
         return True
     if "/" in name or "." in name:
         return False
     try:
-        select.find_session_files(name)
+        find_session_files(name)
     except Ambiguous:
         return True
     except NotFound:
@@ -189,8 +207,9 @@ def _print_history(history: FileHistory, max_lines: int) -> None:
     for line in (*lines, Text()):
         out.print(line, soft_wrap=True)
     more = lists.limit_note(len(history), history.total)
-    failed = f"; {format_count(history.attempts, 'further call')} failed" if history.attempts else ""
-    out.print(f"{format_count(history.total, 'change')}{more}{failed}", highlight=False)
+    verb = "was" if history.attempts == 1 else "were"
+    attempts = f"; {format_count(history.attempts, 'further call')} {verb} unsuccessful" if history.attempts else ""
+    out.print(f"{format_count(history.total, 'change')}{more}{attempts}", highlight=False)
     for disagreement in history.disagreements:
         call = f"before {short_id(disagreement.call)[:12]} " if disagreement.call else ""
         words = plain_line(disagreement.words, max(out.width * 2, 160))
@@ -224,8 +243,8 @@ def diff_lines(diff: str, max_lines: int) -> Iterator[Text]:
 
 def _print_totals(rows: ChangedFiles, names: Sequence[str], sort: str | None) -> None:
     out = make_console()
-    columns = ["file", "changes", "lines", "errors", "last"] + ["by"] * (out.width >= _WIDE)
-    table = make_table(*columns, right=("changes", "errors"), cut=("file",))
+    columns = ["file", "changes", "lines", "unsuccessful", "last"] + ["by"] * (out.width >= _WIDE)
+    table = make_table(*columns, right=("changes", "unsuccessful"), cut=("file",))
     for row in rows:
         cells = _totals_cells(row, out.width)
         table.add_row(*(cells[column] for column in columns))
@@ -234,7 +253,7 @@ def _print_totals(rows: ChangedFiles, names: Sequence[str], sort: str | None) ->
     more = lists.limit_note(len(rows), rows.total, "first" if sort else "last")
     out.print(f"{format_count(rows.total, 'file')}, +{rows.added:,} −{rows.removed:,} lines{more}")
     if rows.unchanged:
-        out.print(f"[dim]Calls failed to change {format_count(rows.unchanged, 'more file')}.[/]")
+        out.print(f"[dim]Only unsuccessful calls would have changed {format_count(rows.unchanged, 'more file')}.[/]")
     if rows:
         hints = ("files PATHS --path FILE", "shows its changes"), ("restore FILE PATHS", "gets it back")
         lists.print_hints(names, *hints)
@@ -242,7 +261,7 @@ def _print_totals(rows: ChangedFiles, names: Sequence[str], sort: str | None) ->
 
 def _totals_cells(row: FileTotals, width: int) -> dict[str, str | TargetCell]:
     path = row.path
-    for folder, prefix in ((select.current_folder(), ""), (Path.home(), "~/")):
+    for folder, prefix in ((current_folder(), ""), (Path.home(), "~/")):
         if is_within(path, str(folder)) and path != str(folder):
             path = prefix + str(PurePath(path).relative_to(folder))
             break
@@ -254,7 +273,7 @@ def _totals_cells(row: FileTotals, width: int) -> dict[str, str | TargetCell]:
         "file": TargetCell(path, note),
         "changes": str(row.changes),
         "lines": f"[green]+{row.added:,}[/] [red]−{row.removed:,}[/]{mark}" if row.changes else "",
-        "errors": f"[red]{row.errors}[/]" if row.errors else "",
+        "unsuccessful": f"[red]{row.unsuccessful}[/]" if row.unsuccessful else "",
         "last": format_time(parse_timestamp(row.last))[: 16 if width >= _WIDE else 10],
         "by": escape_markup(sessions + agents),
     }

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from toolspan.archive.dates import parse_since, parse_until
-from toolspan.archive.filters import TOOL_KINDS, Filter, choose_name
+from toolspan.archive.filters import FILTER_NAMES, TOOL_KINDS, Filter, choose_name, parse_since, parse_until
 from toolspan.cli.output import combine_options, utc_option
 from toolspan.errors import InvalidFilter
 from toolspan.formats.registry import FORMAT_NAMES
@@ -60,12 +59,14 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "tool": click.option("--tool", multiple=True, help="Only calls of this tool; globs such as 'mcp__*' (repeatable)."),
     "kind": click.option("--kind", multiple=True, type=NameChoice(TOOL_KINDS), metavar="KIND",
                  help=f"Only calls of tools of this kind (repeatable): {', '.join(TOOL_KINDS)}."),
+    "program": click.option("--program", multiple=True, metavar="NAME",
+                 help="Only command lines that run this program, such as git; globs (repeatable)."),
     "state": click.option("--state", multiple=True, type=NameChoice(STATES), metavar="STATE",
                  help="Only calls in this state (repeatable)."),
     "error": click.option("--error", multiple=True, type=NameChoice(ERROR_KINDS), metavar="KIND",
                  help="Only calls with this error kind (repeatable)."),
     "project": click.option("--project", help="Only sessions whose file or working folder contains this text."),
-    "client": click.option("--client", "--dialect", "client", type=click.Choice(FORMAT_NAMES),
+    "client": click.option("--client", type=click.Choice(FORMAT_NAMES),
                  help="Only sessions of this client."),
     "model": click.option("--model", help="Only sessions with a model whose name contains this text."),
     "client-version": click.option("--client-version", metavar="VERSION",
@@ -76,9 +77,9 @@ _FILTERS: dict[str, Callable[..., Any]] = {
                  help="Only up to this time; a day, week or month is included."),
     "session": click.option("--session", help="Only the session whose id begins with this."),
     "agent": click.option("--agent", help="Only the subagent whose id begins with this."),
-    "about": click.option("--about", help="Only sessions whose title, first prompt or folder contains these words."),
+    "about": click.option("--about", help="Only sessions whose title, prompts or folder contain these words."),
 }  # fmt: skip
-_CALL_FILTERS = ("tool", "kind", "state", "error", "agent")
+_CALL_FILTERS = ("tool", "kind", "program", "state", "error", "agent")
 
 
 def filter_options(command: Callable[..., R]) -> Callable[..., R]:
@@ -95,7 +96,7 @@ def _add_options(command: Callable[..., R], options: Iterable[Callable[..., Any]
 
     @wraps(command)
     def with_filter(*args: Any, **values: Any) -> R:
-        fields = {name: values.pop(name) for name in Filter.__struct_fields__ if name in values}
+        fields = {name: values.pop(name) for name in FILTER_NAMES if name in values}
         return command(*args, call_filter=Filter.parse(**fields), **values)
 
     decorated: Callable[..., R] = combine_options(*options, utc_option)(with_filter)

@@ -32,7 +32,7 @@ _STEP_SEPARATOR = " → "
 
 
 @click.command("flows")
-@select.archive_options()
+@select.archive_options(tables=True)
 @click.option(
     "--chain", multiple=True, type=click.Choice(CHAIN_NAMES), metavar="NAME",
     help="Show each recovery chain of this name (repeatable).",
@@ -49,7 +49,7 @@ def command(
 ) -> None:  # fmt: skip
     """Show how calls follow each other: sequences, batches and missed parallelism.
 
-    `toolspan errors` shows how failures were recovered; --chain lists the recoveries one by one.
+    `toolspan errors` shows how unsuccessful calls were recovered; --chain lists the recoveries one by one.
     Filters on calls (tool, state, error, agent, time) select recovery chains by the call that
     failed. Sequences always cover whole sessions, those that overlap the selected time.
     """
@@ -108,14 +108,14 @@ def _print_headline(report: FlowReport) -> None:
     recovered = [chain for chain in report.chains if chain.outcome == "recovered"]
     calls = "" if report.calls is None else f" in {format_count(report.calls, 'call')}"
     if not report.chains:
-        out.print(f"[bold]0[/] failures{calls}")
+        out.print(f"[bold]0[/] unsuccessful calls{calls}")
         return
     ways = Counter(chain.name for chain in recovered).most_common(1)
     mostly = f", mostly by: {CHAIN_WORDS[ways[0][0] or '']} ({ways[0][1]:,})" if ways else ""
-    failed = len({name for chain in report.chains for name in chain.failures})
-    again = f" ({format_count(failed, 'call')} with their retries)" if failed > len(report.chains) else ""
+    retried = len({name for chain in report.chains for name in chain.failures})
+    again = f" ({retried:,} with their retries)" if retried > len(report.chains) else ""
     out.print(
-        f"[bold]{len(recovered):,}[/] of {format_count(len(report.chains), 'failure')}{again}{calls} "
+        f"[bold]{len(recovered):,}[/] of {format_count(len(report.chains), 'unsuccessful call')}{again}{calls} "
         f"{'was' if len(recovered) == 1 else 'were'} recovered "
         f"({len(recovered) / len(report.chains):.0%}){mostly}  [dim](see toolspan errors)[/]"
     )

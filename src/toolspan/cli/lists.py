@@ -12,7 +12,10 @@ from click.core import ParameterSource
 
 from toolspan.archive.answers import SortOrder
 from toolspan.archive.sources import path_exists
+from toolspan.cli.hints import hints_enabled
 from toolspan.cli.output import escape_markup, make_console
+from toolspan.cli.sample import demo_command
+from toolspan.cli.select import name_as_typed
 from toolspan.errors import InvalidFilter
 from toolspan.formats.source import to_path
 
@@ -100,14 +103,18 @@ def fold_note(count: int) -> str:
 def deeper_hints(names: Sequence[str], *hints: tuple[str, str]) -> list[str]:
     """Return the last lines of a list: commands that show more detail, each with its purpose.
 
-    In a command, PATHS is replaced with the files and folders that the user named.
+    In a command, PATHS is replaced with the files and folders that the user named. Empty if hints are disabled.
     """
     import shlex
 
+    if not hints_enabled():
+        return []
+
     paths = [name for name in names if path_exists(to_path(name)) and name.isprintable()]
     more = " …" if len(paths) > _MAX_HINT_PATHS else ""
-    places = "".join(f" {shlex.quote(path)}" for path in paths[:_MAX_HINT_PATHS]) + more
-    return [f"toolspan {command.replace(' PATHS', places)} {purpose}." for command, purpose in hints]
+    places = "".join(f" {shlex.quote(name_as_typed(path))}" for path in paths[:_MAX_HINT_PATHS]) + more
+    commands = [(f"toolspan {command.replace(' PATHS', places)}", purpose) for command, purpose in hints]
+    return [f"{demo_command(command)} {purpose}." for command, purpose in commands]
 
 
 def print_hints(names: Sequence[str], *hints: tuple[str, str], wrap: bool = True) -> None:

@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
@@ -18,6 +19,7 @@ from msgspec import Struct
 
 from toolspan.archive.words import (
     format_count,
+    format_size,
     plain_line,
     replace_unprintable,
     shorten_line,
@@ -41,6 +43,7 @@ _PROGRESS_THRESHOLD = 40 << 20
 """The number of bytes below which a progress bar is not useful."""
 
 _MIN_CUT_WIDTH = 8
+_DEFAULT_WIDTH = 160
 _UTC_KEY = "toolspan.utc"
 _TIMES_KEY = "toolspan.times"
 
@@ -116,13 +119,16 @@ def replace_unencodable(stream: TextIO) -> None:
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Return a console for human-readable output. If it is not a terminal, it is plain and 160 columns wide."""
+    """Return a console for human-readable output. If it is not a terminal, it is plain.
+
+    A pipe is as wide as the terminal of the command. A file, or a pipe without a terminal, has 160 columns.
+    """
     stream = sys.stderr if stderr else sys.stdout
     replace_unencodable(stream)
     from rich.console import Console
 
     paged_width = None if stderr else pager_width()
-    width = paged_width or (None if stream.isatty() or "COLUMNS" in os.environ else 160)
+    width = paged_width or (None if stream.isatty() or "COLUMNS" in os.environ else _width_without_terminal(stream))
 
     def raise_broken_pipe() -> None:
         raise BrokenPipeError
@@ -133,6 +139,19 @@ def make_console(*, stderr: bool = False) -> Console:
     )
     console.on_broken_pipe = raise_broken_pipe  # type: ignore[method-assign]
     return console
+
+
+def _width_without_terminal(stream: TextIO) -> int:
+    """Return the width of the terminal that this command was typed in, or the default width."""
+    with contextlib.suppress(OSError, ValueError):
+        if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            return _DEFAULT_WIDTH
+        for other in (sys.stderr, sys.stdin):
+            if other.isatty():
+                return os.get_terminal_size(other.fileno()).columns or _DEFAULT_WIDTH
+        with Path("/dev/tty").open("rb") as terminal:
+            return os.get_terminal_size(terminal.fileno()).columns or _DEFAULT_WIDTH
+    return _DEFAULT_WIDTH
 
 
 def make_table(*columns: str, right: Sequence[str] = (), cut: Sequence[str] = ()) -> Table:
@@ -240,8 +259,10 @@ utc_option = click.option(
 
 
 def print_zone_note(ctx: click.Context) -> None:
-    """Print the time zone if the command printed any times."""
-    if ctx.meta.get(_TIMES_KEY):
+    """Print the time zone if the command printed any times and hints are enabled."""
+    from toolspan.cli.hints import hints_enabled
+
+    if ctx.meta.get(_TIMES_KEY) and hints_enabled():
         make_console().print(f"[dim]Times in {datetime.now().astimezone(time_zone()).tzname()}.[/]")
 
 
@@ -372,7 +393,10 @@ def print_redaction(redactor: Redactor, *, report: bool, output: Path | None) ->
 
 
 def write_output(pieces: Iterable[bytes], output: Path | None) -> None:
-    """Write the pieces one by one to a file or to standard output. An existing file is replaced only at the end."""
+    """Write the pieces one by one to a file, and print its size, or to standard output.
+
+    An existing file is replaced only at the end.
+    """
     if output is None:
         for piece in pieces:
             sys.stdout.buffer.write(piece)
@@ -381,6 +405,8 @@ def write_output(pieces: Iterable[bytes], output: Path | None) -> None:
     try:
         if not output.exists() or output.is_file():
             _write_beside(pieces, target)
+            size = target.stat().st_size
+            click.echo(f"{output}: {format_size(size)}", err=True)
         else:  # a pipe or a device
             with output.open("wb") as stream:
                 stream.writelines(pieces)
@@ -425,8 +451,6 @@ def write_page(pieces: Iterable[bytes], output: Path | None, *, open_page: bool)
     if output is None and sys.stdout.isatty():
         raise click.UsageError("the page would go to the terminal; add -o FILE or --open")
     write_output(pieces, output)
-    if output is not None:
-        click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB", err=True)
     if output is not None and open_page:
         import webbrowser
 

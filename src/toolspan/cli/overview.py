@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolspan.analysis.timesheet import Overview
 from toolspan.analysis.timing import TIME_PARTS
 from toolspan.archive.archive import Archive
-from toolspan.archive.overview import CLOCK_TOLERANCE
-from toolspan.archive.words import format_count, format_duration, shorten_line
+from toolspan.archive.clock import now
+from toolspan.archive.overview import CLOCK_TOLERANCE, Overview
+from toolspan.archive.words import format_count, format_duration, format_states, shorten_line
 from toolspan.cli.output import (
     escape_markup,
     format_time,
     make_console,
     print_json,
 )
+from toolspan.cli.sample import demo_command, sample_folder
 from toolspan.cli.select import REPORTER
 from toolspan.errors import ToolspanError
 from toolspan.types.error_kinds import KIND_WORDS
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
 _KIND_WIDTH = 32
 
 
-def print_overview(names: Sequence[str] = (), *, as_json: bool) -> None:
-    """Print an overview of the last seven days, or of the seven days up to the last activity."""
+def print_overview(names: Sequence[str] = (), *, as_json: bool, since: datetime | None = None) -> None:
+    """Print an overview of the time since then, or else of the last seven days or those up to the last activity."""
+    archive = Archive(*names, reporter=REPORTER)
     try:
-        recent = Archive(*names, reporter=REPORTER).overview()
+        recent = archive.overview(since)
     except ToolspanError as error:
         if as_json:
             raise
@@ -43,29 +45,33 @@ def print_overview(names: Sequence[str] = (), *, as_json: bool) -> None:
         return
     if as_json:
         overview = msgspec.to_builtins(recent.overview, builtin_types=(datetime,))
-        print_json({**overview, "live": recent.live_statuses})
-    else:
-        _print_report(make_console(), recent.overview, recent.live)
+        print_json({**overview, "live": recent.live_statuses, "retention": archive.retention()})
+        return
+    out = make_console()
+    _print_report(out, recent.overview, recent.live, since)
+    retention = archive.retention()
+    if retention is not None and retention.advice and not sample_folder():
+        out.print(f"\n[yellow]{escape_markup(retention.advice)}.[/]")
+    _print_next(out, recent.overview)
 
 
 def _print_welcome(out: Console, reason: str) -> None:
     out.print(f"Nothing to read: {escape_markup(reason)}.\n")
-    out.print("  toolspan demo           see how it works, without an API key or a network")
-    out.print("  toolspan errors FOLDER  show failed calls of transcripts in another folder")
+    out.print("  toolspan --demo errors  try a command on a sample archive; likewise the others")
+    out.print("  toolspan errors FOLDER  show unsuccessful calls of transcripts in another folder")
     out.print("  toolspan --help         list all commands")
 
 
-def _print_report(out: Console, overview: Overview, live: Sequence[LiveSession]) -> None:
-    fresh = datetime.now(UTC) - overview.until < CLOCK_TOLERANCE
+def _print_report(out: Console, overview: Overview, live: Sequence[LiveSession], since: datetime | None) -> None:
+    fresh = now() - overview.until < CLOCK_TOLERANCE
     when = "The last 7 days" if fresh else f"The 7 days up to {format_time(overview.until)}"
+    when = when if since is None else f"Since {format_time(since)}"
     where = f"{format_count(overview.sessions, 'session')} in {format_count(overview.folders, 'folder')}"
-    states = {**overview.states, "failed": overview.states.get("failed", 0) - overview.nothing_found}
-    states["found nothing"] = overview.nothing_found
-    orphans = states.pop("orphan_result", 0)
+    orphans = overview.states.get("orphan_result", 0)
     results = f" and {format_count(orphans, 'orphan result')}" if orphans else ""
     out.print(f"[bold]{when}[/]: {where}, {format_count(overview.calls, 'call')}{results}")
     if overview.states:
-        out.print("  " + ", ".join(f"{n:,} {state.replace('_', ' ')}" for state, n in states.items() if n))
+        out.print("  " + format_states(overview.states, overview.nothing_found))
     if overview.tools:
         named = ", ".join(f"{escape_markup(tool)} {n:,}" for tool, n in list(overview.tools.items())[:6])
         out.print(f"  [dim]{named}[/]")
@@ -73,7 +79,7 @@ def _print_report(out: Console, overview: Overview, live: Sequence[LiveSession])
         out.print("\n[bold]Most frequent errors[/]")
     for group in overview.errors:
         kind = shorten_line(f"{group.program or group.tool}: {KIND_WORDS.get(group.kind, group.kind)}", _KIND_WIDTH)
-        message = shorten_line(group.text or group.example.message, max(20, out.width - _KIND_WIDTH - 10))
+        message = shorten_line(group.message or group.example.message, max(20, out.width - _KIND_WIDTH - 10))
         out.print(f"  [red]{group.count:>4}×[/] {escape_markup(kind):<{_KIND_WIDTH}} [dim]{escape_markup(message)}[/]")
     if wall := overview.split.wall_ms:
         parts = [(part, overview.split.part_ms(part)) for part in TIME_PARTS]
@@ -84,20 +90,20 @@ def _print_report(out: Console, overview: Overview, live: Sequence[LiveSession])
         states = Counter(session.status for session in live)
         summary = ", ".join(f"{n} {labels.get(state, state)}" for state, n in states.items())
         out.print(f"\n[bold]Now[/]: {summary}  [dim](toolspan sessions --live)[/]")
-    _print_next(out, overview)
 
 
 def _print_next(out: Console, overview: Overview) -> None:
     since = f"--since {overview.since:%Y-%m-%d}"
     rows = [(f"errors {since}", "causes and solutions")]
-    if overview.last_failure is not None:
-        rows.append((f"show {escape_markup(overview.last_failure.id)}", "the last failure"))
+    if overview.last_unsuccessful is not None:
+        rows.append((f"show {escape_markup(overview.last_unsuccessful.id)}", "the last unsuccessful call"))
     rows += [
         (f"time {since}", "model, tools, permission, idle"),
         (f"files {since}", "changed files; see also restore"),
         ("--help", "all commands"),
     ]
+    rows = [(demo_command(f"toolspan {command}"), purpose) for command, purpose in rows]
     width = max(len(command) for command, _ in rows)
     out.print("\n[bold]Next[/]")
     for command, purpose in rows:
-        out.print(f"  toolspan {command:<{width}}  [dim]{purpose}[/]")
+        out.print(f"  {command:<{width}}  [dim]{purpose}[/]")

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
 
 import click
-from msgspec import Struct
 
 from toolspan.archive.archive import Archive
+from toolspan.archive.sources import locate_files
 from toolspan.archive.why import PermissionExplanation, explanation_rows
 from toolspan.archive.words import format_count
 from toolspan.cli.output import (
@@ -25,49 +26,35 @@ from toolspan.cli.output import (
     make_console,
     markup_line,
     print_json,
+    warn,
 )
+from toolspan.cli.policy_suggest import suggest
 from toolspan.cli.profile_type import ProfileType
-from toolspan.cli.select import REPORTER, locate_files
+from toolspan.cli.select import REPORTER, fetch_stores
 from toolspan.errors import ToolspanError
-from toolspan.reading.transcript import read
-from toolspan.runtime.outcome import approval_message
-from toolspan.runtime.pending_call import LiveBodyStore
-from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
-from toolspan.runtime.permissions.decide import PermissionRequest, decide
-from toolspan.runtime.permissions.modes import parse_default_mode
-from toolspan.runtime.permissions.patterns import expand_command_line
-from toolspan.runtime.permissions.program_use import explain_words
-from toolspan.runtime.permissions.rules import added_folders, command_of, rules_from_settings
-from toolspan.runtime.permissions.suggestions import offer_updates
-from toolspan.runtime.profiles import DEFAULT, Refusals, profile
-from toolspan.runtime.settings import PermissionSettings, SettingsLayer, SettingsPaths, load_layers
-from toolspan.shell.programs import find_programs
-from toolspan.types.decision import Allow, Ask, Decision
+from toolspan.integrations.grants import GrantOffer
+from toolspan.replay.decisions import CallDecider
+from toolspan.replay.policy import (
+    PolicyDecision,
+    evaluate_call,
+    evaluate_transcript,
+    known_rule_names,
+    load_permissions,
+)
+from toolspan.runtime.permissions import MODES, Rules
+from toolspan.runtime.profiles import DEFAULT, profile
+from toolspan.runtime.settings import SettingsPaths
+from toolspan.session.rule_problems import find_rule_problems
 from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.ids import CallId
-from toolspan.types.span import Call
 from toolspan.types.state import STATE_MEANINGS
 
 _DECISION_STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
-_BASIS_LABELS = {
-    "rule": "a rule",
-    "parts": "every command in the line is known to be harmless",
-    "mode": "the permission mode",
-    "hook": "a hook's answer",
-    "outside": "a path outside the session's folders",
-    "protected": "a file that decides what runs later",
-    "critical": "it could remove far more than is meant",
-    "unclear": "the line cannot be checked before it runs",
-    "plan": "plan mode",
-    "classifier": "plan mode, and the command is not known to be harmless",
-    "sandbox": "the command runs in the sandbox",
-}
-"""The texts for `Decision.basis`."""
 
 
 @click.command("why")
 @click.argument("call")
-@click.argument("names", nargs=-1, metavar="[FILE|FOLDER|SESSION]...")
+@click.argument("names", nargs=-1, callback=fetch_stores, metavar="[FILE|FOLDER|SESSION]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def why_command(call: str, names: tuple[str, ...], *, as_json: bool) -> None:
     """Explain who allowed or denied a call, and why.
@@ -105,24 +92,6 @@ def _print_labelled_rows(rows: Iterable[tuple[str, str | None]]) -> None:
             make_console().print(f"  {label:<9}{escape_markup(text)}")
 
 
-class PolicyDecision(Struct, frozen=True, kw_only=True):
-    """The decision that the rules would make for a call."""
-
-    call: str | None = None
-    tool: str
-    about: str
-    decision: str
-    rule: str | None = None
-    origin: str | None = None
-    basis: str | None = None
-    words: str | None = None
-    programs: tuple[str, ...] = ()
-    unclear: tuple[str, ...] = ()
-    roles: tuple[str, ...] = ()
-    """The role of each recognized word, one text per command."""
-    suggestions: tuple[dict[str, object], ...] = ()
-
-
 class _DashSeparatedCommand(click.Command):
     """A command that keeps the arguments after `--` in `ctx.meta["trailing"]`."""
 
@@ -136,9 +105,9 @@ class _DashSeparatedCommand(click.Command):
 
 @click.group("policy")
 def policy_command() -> None:
-    """Test permission rules on a command or on a recorded session.
+    """Test permission rules on a command or a recorded session, or find rules that save questions.
 
-    Nothing is run. Both commands print JSON with --json.
+    Nothing is run. All commands print JSON with --json.
     """
 
 
@@ -167,7 +136,9 @@ def check(
     """Show whether one call would be allowed, asked about or denied.
 
     Write a RULE as in settings, with the list it belongs to in front: "deny:Bash(rm:*)",
-    "ask:WebFetch"; without a list it allows. The command follows --, as one argument or several.
+    "ask:WebFetch"; without a list it allows. The command follows --, as one argument or several. The
+    decision is that of `toolspan exec` without hooks. Rules that can have no effect are reported on
+    standard error.
     """
     lists: dict[str, list[str]] = {name: [] for name in _DECISION_STYLES}
     for text in rules:
@@ -179,7 +150,7 @@ def check(
         else:
             lists["allow"].append(text)
     command_line_rules = Rules(**lists, origin="cliArg")  # type: ignore[arg-type]  # three lists of strings
-    permissions = _load_permissions(command_line_rules, project=cwd.absolute(), **permission_values)
+    permissions = load_permissions(command_line_rules, project=cwd.absolute(), **permission_values)
     command = ctx.meta.get("trailing", [])
     if input_json is None and not command:
         raise ToolspanError("no call to check; add -- COMMAND, or --tool NAME --input JSON")
@@ -191,26 +162,32 @@ def check(
             raise ToolspanError(f"--input is not JSON: {error}") from error
     if not isinstance(tool_input, dict):
         raise ToolspanError("--input is not a JSON object")
-    row = evaluate_call(_make_request(CallId("check"), tool, tool_input, cwd.absolute()), permissions)
+    decider = CallDecider(permissions, profile(permission_values["profile_name"]))
+    row = evaluate_call(decider, tool, tool_input, cwd.absolute(), CallId("check"))
+    for problem in find_rule_problems(permissions.rules, known_rule_names(SettingsPaths.for_project(cwd.absolute()))):
+        warn(problem.text)
     if as_json:
         print_json(row)
     else:
-        _print_decision(row, permissions)
+        _print_decision(row)
 
 
 @policy_command.command("replay")
-@click.argument("names", nargs=-1, required=True, metavar="TRANSCRIPT...")
+@click.argument("names", nargs=-1, callback=fetch_stores, required=True, metavar="TRANSCRIPT...")
 @click.option("--all", "everything", is_flag=True, help="Also list calls that would be allowed.")
 @_policy_options
 def replay(names: tuple[str, ...], *, everything: bool, as_json: bool, **permission_values: Any) -> None:
     """List the calls of a recorded session that the rules would ask about or deny.
 
-    Every call is checked as if it ran in the folder where the session began.
+    The decisions are those of `toolspan exec` without hooks. Every call is checked as if it ran in the
+    folder where the session began.
     """
-    permissions = _load_permissions(Rules(), project=Path.cwd(), **permission_values)
+    permissions = load_permissions(Rules(), project=Path.cwd(), **permission_values)
     counts: Counter[str] = Counter()
     out = make_console()
-    for row in _evaluate_transcripts(names, permissions):
+    decider = CallDecider(permissions, profile(permission_values["profile_name"]))
+    files, _ = locate_files(names, reporter=REPORTER)
+    for row in chain.from_iterable(evaluate_transcript(file.path, decider) for file in files):
         counts[row.decision] += 1
         if row.decision == "allow" and not everything:
             continue
@@ -218,113 +195,36 @@ def replay(names: tuple[str, ...], *, everything: bool, as_json: bool, **permiss
             print_json(row)
         else:
             about = markup_line(row.about, 100)
-            reason = row.rule or row.basis or ""
             out.print(f"{_style_decision(row.decision):<5} {escape_markup(row.tool)}  {about}", end="")
-            out.print(f"  [dim]{escape_markup(reason)}[/]" if reason else "")
+            out.print(f"  [dim]{escape_markup(row.reason)}[/]")
     if not as_json:
         totals = ", ".join(f"{counts[kind]:,} {kind}" for kind in _DECISION_STYLES)
         out.print(f"{format_count(counts.total(), 'call')}: {totals}")
 
 
-def _load_permissions(
-    rules: Rules, settings_file: Path | None, mode: Mode | None, profile_name: str, project: Path
-) -> Permissions:
-    layers: list[SettingsLayer] = []
-    if settings_file is not None:
-        paths = SettingsPaths.for_project(project)
-        layers += (layer for layer in load_layers(paths, named=settings_file, scopes=()) if layer.path == settings_file)
-    block = layers[0].settings.permissions if layers else PermissionSettings()
-    refusals = profile(profile_name).refusals
-    folder = settings_file.absolute().parent if settings_file else None
-    default_mode = parse_default_mode(layers[0].default_mode if layers else None)
-    folders = added_folders(block, project, refusals)
-    all_rules = rules + rules_from_settings(block, "flagSettings", folder, refusals)
-    return Permissions(all_rules, mode or default_mode, folders=folders, refusals=refusals)
-
-
-def _make_request(call_id: CallId, tool: str, tool_input: dict[str, object], cwd: Path) -> PermissionRequest:
-    call = Call(id=call_id, tool=tool, at=0, requested_at=None, target=None, body_store=LiveBodyStore(tool_input))
-    return PermissionRequest(call=call, input=tool_input, cwd=cwd, project=cwd)
-
-
-def _explain_doubts(line: str) -> tuple[str, ...]:
-    """Return the first unsupported construct and the first unknown word in a line, and its other uncertainties."""
-    parsed = find_programs(line)
-    words = [
-        f"{unknown} is not a known program" if text.startswith(unknown) else f"{unknown} is not understood in {text}"
-        for text, _, unknown in explain_words(parsed)
-        if unknown is not None
-    ]
-    return (*parsed.unclear[:1], *words[:1], *expand_command_line(line).uncertainties)
-
-
-def evaluate_call(request: PermissionRequest, permissions: Permissions) -> PolicyDecision:
-    """Return the decision that `permissions` make for a call."""
-    decision = _decide_call(request, permissions)
-    prompt_text: str | None = None
-    suggested_updates: tuple[dict[str, object], ...] = ()
-    if isinstance(decision, Ask):
-        prompt_text = approval_message(request, decision, permissions.refusals or Refusals())
-        suggested_updates = tuple(dict(item) for item in offer_updates(request, decision))
-    line = command_of(request)
-    texts = (value for value in request.input.values() if isinstance(value, str))
-    expanded = None if line is None else expand_command_line(line)
-    program_names = () if expanded is None else (item.program.text for item in expanded.programs)
-    return PolicyDecision(
-        call=request.call.id,
-        tool=request.tool,
-        about=line if line is not None else next(texts, ""),
-        decision=type(decision).__name__.lower(),
-        rule=decision.rule,
-        origin=decision.origin,
-        basis=decision.basis,
-        words=prompt_text,
-        programs=tuple(dict.fromkeys(filter(None, program_names))),
-        unclear=() if line is None else _explain_doubts(line),
-        roles=() if line is None else tuple(roles for _, roles, _ in explain_words(find_programs(line))),
-        suggestions=suggested_updates,
-    )
-
-
-def _decide_call(request: PermissionRequest, permissions: Permissions) -> Decision:
-    """Evaluate the policies without an event loop, because none of them blocks."""
-    for policies in (permissions.policies, [permissions.fallback]):
-        try:
-            decide(policies, request).send(None)
-        except StopIteration as ended:
-            decision: Decision | None = ended.value
-            if decision is not None:
-                return decision
-    return Allow()
-
-
-def _evaluate_transcripts(names: Sequence[str], permissions: Permissions) -> Iterator[PolicyDecision]:
-    for file in locate_files(names)[0]:
-        transcript = read(file.path)
-        cwd = Path(transcript.info.cwd or ".").absolute()
-        for span in transcript.spans:
-            if span.call.tool:
-                arguments = dict(span.call.arguments)
-                yield evaluate_call(_make_request(span.id, span.tool, arguments, cwd), permissions)
+policy_command.add_command(suggest)
 
 
 def _style_decision(decision: str) -> str:
     return f"[{_DECISION_STYLES[decision]}]{decision}[/]"
 
 
-def _print_decision(row: PolicyDecision, permissions: Permissions) -> None:
+def _print_decision(row: PolicyDecision) -> None:
     out = make_console()
-    out.print(f"{_style_decision(row.decision)}  {markup_line(row.about, 120)}")
-    is_rule_for_part = row.rule is not None and row.basis == "parts"
-    basis = "a rule for a command in the line" if is_rule_for_part else _BASIS_LABELS.get(row.basis or "")
+    out.print(f"{_style_decision(row.decision)}  {markup_line(row.about or row.tool, 120)}")
     rows = [
         ("rule", f"{row.rule} ({row.origin})" if row.rule else None),
-        ("because", basis),
+        ("because", row.reason),
         ("question", row.words),
-        ("runs", "; ".join(row.programs)),
-        ("words", "; ".join(row.roles)),
-        ("unclear", "; ".join(row.unclear)),
-        *(("offer", json.dumps(suggestion)) for suggestion in row.suggestions),
-        *(("warning", warning) for warning in permissions.rules.warnings),
+        *(("runs", program) for program in row.programs),
+        ("reads", ", ".join(row.files_read)),
+        ("changes", ", ".join(row.files_written)),
+        ("but", row.not_understood),
+        *(("offer", _describe_offer(suggestion)) for suggestion in row.suggestions),
     ]
     _print_labelled_rows(rows)
+
+
+def _describe_offer(suggestion: Mapping[str, object]) -> str:
+    lines = GrantOffer.from_suggestions([suggestion]).summary_lines()
+    return f"always allow {'; '.join(lines)}"

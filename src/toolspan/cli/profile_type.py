@@ -9,7 +9,7 @@ from toolspan.runtime.profiles import VERSIONS, nearest_version
 
 
 class ProfileType(click.Choice[str]):
-    """A client version. For an unknown one, the nearest known version is used."""
+    """The name of a profile. For any other client version, the nearest profile is used."""
 
     def __init__(self) -> None:
         super().__init__(VERSIONS)
@@ -17,7 +17,8 @@ class ProfileType(click.Choice[str]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return a known version, with a warning if another one was given."""
         nearest = nearest_version(value)
-        if value in self.choices or nearest is None:
+        if nearest is None:
             return super().convert(value, param, ctx)
-        warn(f"there is no profile {value}; using the nearest one, {nearest}")
+        if nearest != value:
+            warn(f"there is no profile {value}; using the nearest one, {nearest}")
         return nearest

@@ -7,6 +7,7 @@ from collections import Counter
 import click
 
 from toolspan.archive.doctor import RepairAnswer, repair_session
+from toolspan.archive.sources import locate_files, newest_session_here
 from toolspan.archive.words import format_count
 from toolspan.cli.output import (
     escape_markup,
@@ -14,7 +15,7 @@ from toolspan.cli.output import (
     make_table,
     print_json,
 )
-from toolspan.cli.select import complete_session, locate_files, newest_session_here
+from toolspan.cli.select import REPORTER, complete_session
 from toolspan.errors import Ambiguous
 from toolspan.formats.source import to_path
 
@@ -36,7 +37,7 @@ def command(name: str | None, *, dry_run: bool, as_json: bool) -> None:
     if name is None:
         path = newest_session_here().path
     else:
-        files = locate_files((name,), allow_unknown=True)[0]
+        files = locate_files((name,), allow_unknown=True, reporter=REPORTER)[0]
         paths = [file.path for file in files if file.name.role != "agent"] or [to_path(name)]
         if len(paths) > 1:
             raise Ambiguous(f"{name}: {len(paths)} sessions; name one of them")

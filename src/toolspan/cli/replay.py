@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import click
 import msgspec
 
 from toolspan.archive.words import format_count, plain_line
-from toolspan.cli.host.host import handle_signals
+from toolspan.cli.host import handle_signals
 from toolspan.cli.output import (
     combine_options,
     escape_markup,
@@ -21,12 +20,8 @@ from toolspan.cli.output import (
     warn,
 )
 from toolspan.cli.profile_type import ProfileType
-from toolspan.cli.select import complete_session, locate_files
+from toolspan.cli.select import REPORTER, complete_session, fetch_stores
 from toolspan.errors import ToolspanError
-from toolspan.formats.claude.paths import session_folder
-from toolspan.formats.source import to_path
-from toolspan.reading.discovery import TranscriptFile, find_transcripts
-from toolspan.reading.transcript import Transcript, read
 from toolspan.replay import (
     Replay,
     ReplayDifference,
@@ -35,8 +30,9 @@ from toolspan.replay import (
     ScratchProject,
     open_scratch,
 )
-from toolspan.replay.replay import recorded_commit, recorded_folder, recorded_version
-from toolspan.replay.scratch import MAX_BYTES, has_commit
+from toolspan.replay.replay import recorded_folder, recorded_version
+from toolspan.replay.scratch import MAX_BYTES
+from toolspan.replay.source import choose_source, read_session
 from toolspan.runtime.process import become_subreaper
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.sandbox import Sandbox
@@ -68,7 +64,9 @@ _replay_options = combine_options(
 
 
 @click.command("replay")
-@click.argument("names", nargs=-1, required=True, shell_complete=complete_session, metavar="TRANSCRIPT...")
+@click.argument(
+    "names", nargs=-1, callback=fetch_stores, required=True, shell_complete=complete_session, metavar="TRANSCRIPT..."
+)
 @_replay_options
 @click.pass_context
 def command(ctx: click.Context, /, names: tuple[str, ...], **_: object) -> None:
@@ -100,12 +98,12 @@ class _ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _run_replay(options: _ReplayOptions) -> int:
-    transcripts = _read_session(options.names)
+    transcripts = read_session(options.names, REPORTER)
     recorded = options.recorded or recorded_folder(transcripts)
     if recorded is None:
         raise ToolspanError("the transcript does not record its folder; name it with --recorded DIR")
     client = profile(options.version) if options.version else None
-    folder, commit = _choose_source(options, recorded, transcripts)
+    folder, commit = choose_source(transcripts, recorded, project=options.project, commit=options.commit)
     with open_scratch(folder, commit=commit, max_bytes=options.most_mb << 20, keep=options.keep) as scratch:
         sandbox = _open_sandbox(scratch) if options.bash and not options.no_sandbox else None
         limits = ReplayLimits(bash=options.bash)
@@ -145,40 +143,6 @@ def _open_sandbox(scratch: ScratchProject) -> ActiveSandbox:
     if sandbox.warning is not None:
         warn(f"commands run with your own permissions and WITHOUT a sandbox: {sandbox.warning}")
     return sandbox
-
-
-def _choose_source(
-    options: _ReplayOptions, recorded: str, transcripts: Sequence[Transcript]
-) -> tuple[Path | None, str | None]:
-    """Return the folder and commit to copy; None for the folder if only files in the transcript are used."""
-    folder = options.project or Path(recorded)
-    if not folder.is_dir() or (not folder.is_absolute() and options.project is None):
-        if options.commit not in (None, "none"):
-            raise ToolspanError(f"{folder}: no such folder; name the project with --project")
-        return None, None
-    if folder.resolve() in (Path(folder.anchor or "/"), Path.home().resolve()):
-        raise ToolspanError(f"{folder} is not a project folder; name one with --project")
-    if options.commit is not None:
-        return folder, None if options.commit == "none" else options.commit
-    commit = next(filter(None, map(recorded_commit, transcripts)), None)
-    if commit is None:
-        return folder, None
-    return folder, commit if has_commit(folder, commit) else None
-
-
-def _read_session(names: Sequence[str]) -> list[Transcript]:
-    files: list[TranscriptFile] = []
-    for name in names:
-        files += locate_files([name])[0]
-        path = to_path(name)
-        agents_folder = session_folder(path) / "subagents"
-        if name.endswith(".jsonl") and path.is_file() and agents_folder.is_dir():
-            files += [file for file in find_transcripts(agents_folder) if file.name.role == "agent"]
-    sessions = {file.name.stem for file in files if file.name.role == "session"}
-    if len(sessions) > 1:
-        raise ToolspanError(f"{len(sessions)} sessions named; replay one at a time")
-    ordered = sorted(files, key=lambda file: file.name.role != "session")
-    return [read(file.path) for file in ordered]
 
 
 class _ReplayPrinter:

@@ -13,7 +13,7 @@ from toolspan.archive.archive import Archive
 from toolspan.archive.words import plain_line
 from toolspan.cli.files import confidence_line, diff_lines, print_reasons
 from toolspan.cli.output import make_console, print_json
-from toolspan.cli.select import REPORTER
+from toolspan.cli.select import REPORTER, fetch_stores
 from toolspan.errors import ToolspanError
 from toolspan.integrations.restore import (
     CannotRestore,
@@ -32,7 +32,7 @@ _ACTION_LABELS = {"write": "write", "create": "create", "delete": "DELETE", "not
 
 @click.command("restore")
 @click.argument("file")
-@click.argument("names", nargs=-1, metavar="[TRANSCRIPT|FOLDER|SESSION]...")
+@click.argument("names", nargs=-1, callback=fetch_stores, metavar="[TRANSCRIPT|FOLDER|SESSION]...")
 @click.option("--before", metavar="CALL", help="Restore the content just before this call.")
 @click.option("--after", metavar="CALL", help="Restore the content just after this call.")
 @click.option("--output", metavar="PATH", help="Write to this path instead; `-` for standard output.")
@@ -72,7 +72,9 @@ def command(
 def _confirm_and_restore(plan: RestorePlan, recorded: RecordedFile, heading: Text, flags: dict[str, bool]) -> None:
     as_json = flags["as_json"]
     out = make_console()
-    name = plain_line(str(plan.path), 1_000)
+    name = plain_line(str(plan.target), 1_000)
+    if plan.target != plan.path:
+        name += f" (through the link {plain_line(str(plan.path), 1_000)})"
     if not as_json:
         print_reasons(out, heading, recorded.recovered.reasons)
         if plan.action == "nothing":

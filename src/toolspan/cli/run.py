@@ -15,23 +15,33 @@ import anyio
 import click
 import msgspec
 
-from toolspan.cli.host import Host, HostOptions, SessionSource, host_options, open_host, open_terminal
-from toolspan.cli.host.host import EarlyExit, StandardOutput, handle_signals
+from toolspan.cli.host import (
+    EarlyExit,
+    HostOptions,
+    SessionSource,
+    StandardOutput,
+    handle_signals,
+    host_options,
+    make_session,
+    model_options,
+    open_model,
+    open_terminal,
+    resolve_store,
+)
 from toolspan.cli.output import combine_options, warn
+from toolspan.cli.prompt.terminal import Terminal
 from toolspan.cli.run_live import JsonOutput, SessionDisplay, StreamJsonOutput, TextOutput, run_conversation
 from toolspan.errors import ToolspanError
 from toolspan.runtime.process import become_subreaper
-from toolspan.session import Agent, AgentLimits, TurnResult
-from toolspan.session.agent import Budget, HookModelAccess, system_prompt
-from toolspan.session.models import make_model, parse_model_spec
+from toolspan.session import Agent, AgentLimits, SpendingLimits, TurnResult
+from toolspan.session.agent import Budget
+from toolspan.session.final_answer import AnswerFormat
+from toolspan.session.models import make_subagent_model
 from toolspan.session.models.base import MAX_TOKENS, Model
 from toolspan.session.resume import find_session_file, fork_transcript, latest_session_file, load_history
-from toolspan.session.subagents import SubagentConfig, Subagents
 from toolspan.types.ids import SessionId
 
 _OutputFormat = Literal["text", "json", "stream-json"]
-_MODEL_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable"})
-"""Short model names, resolved with the environment variables that clients use."""
 _FROM_STDIN = "-"
 _EXIT_FAILED = 1
 
@@ -48,24 +58,30 @@ class _RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     fork_session: bool
     rewind_to: str | None
     session_id: str | None
+    output_schema: Path | None
     max_turns: int | None
     max_tokens: int
+    max_budget_usd: float | None
+    max_session_tokens: int | None
+    max_seconds: float | None
+    max_calls: int | None
     context_tokens: int
     system_prompt: str | None
     append_system_prompt: str
 
+
+_POSITIVE = click.FloatRange(min=0, min_open=True)
 
 _run_options = combine_options(
     click.option("-p", "--prompt", is_flag=False, flag_value=_FROM_STDIN, metavar="TEXT",
                  help="Run this prompt, print the answer and exit. Without TEXT, or with -, read it from standard"
                  " input."),
     click.option("--stdin", is_flag=True, help="Append standard input to the prompt."),
-    click.option("--model", "model_spec", envvar="TOOLSPAN_MODEL", metavar="KIND:NAME",
-                 help="anthropic:NAME, openai:NAME or scripted:FILE.  [env: TOOLSPAN_MODEL]"),
-    click.option("--base-url", help="The URL of another server with the same API."),
     click.option("--output-format", type=click.Choice(["text", "json", "stream-json"]), default="text",
                  help="Print the final text, one JSON object, or a JSON line per event."),
     click.option("--json", "as_json", is_flag=True, help="The same as --output-format json."),
+    click.option("--output-schema", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+                 help="With -p: the JSON Schema of the final answer, which is printed instead of text."),
     click.option("-r", "--resume", metavar="ID", help="Resume this session."),
     click.option("-c", "--continue", "continue_last", is_flag=True, help="Resume the newest session of this folder."),
     click.option("--fork-session", is_flag=True, help="Resume in a copy with a new id."),
@@ -75,6 +91,12 @@ _run_options = combine_options(
     click.option("--max-turns", type=click.IntRange(min=1), help="The maximum number of replies per prompt."),
     click.option("--max-tokens", type=click.IntRange(min=1), default=MAX_TOKENS, show_default=True,
                  help="The maximum number of tokens in one reply."),
+    click.option("--max-budget-usd", type=_POSITIVE, metavar="DOLLARS",
+                 help="End the turn once the session, with its subagents and before it was resumed, has cost this much."
+                 " Resume it with a higher limit to continue."),
+    click.option("--max-session-tokens", type=click.IntRange(min=1), help="The same for tokens of all requests."),
+    click.option("--max-calls", type=click.IntRange(min=1), help="The same for calls."),
+    click.option("--max-seconds", type=_POSITIVE, help="End a turn after this time, before its next step."),
     click.option("--context-tokens", type=click.IntRange(min=1_000), default=Budget().tokens, show_default=True,
                  help="The model's context size; the conversation is compacted before it is full."),
     click.option("--system-prompt", metavar="TEXT", help="Replace the built-in system prompt."),
@@ -84,6 +106,7 @@ _run_options = combine_options(
 
 @click.command("run")
 @_run_options
+@model_options
 @host_options
 @click.pass_context
 def command(ctx: click.Context, /, **_: object) -> None:
@@ -106,41 +129,31 @@ def command(ctx: click.Context, /, **_: object) -> None:
 
 
 async def _run_command(options: _RunOptions, session_options: HostOptions) -> int:
-    prompt = _read_prompt(options)
-    if options.model_spec is None:
-        raise ToolspanError(
-            "no model named; use --model anthropic:NAME, openai:NAME or scripted:FILE, or set TOOLSPAN_MODEL"
-        )
-    model = make_model(options.model_spec, base_url=options.base_url)
-    source = _resolve_session(options, session_options.transcript_target, session_options.cwd.absolute())
-    model_access = HookModelAccess(model)
+    prompt, schema = _read_prompt(options), _read_schema(options)
+    if schema is not None and prompt is None:
+        raise ToolspanError("--output-schema needs a prompt after -p")
+    model = open_model(options.model_spec, options.base_url)
+    if session_options.store is None:
+        source = _resolve_session(options, session_options.transcript_target, session_options.cwd.absolute())
+    else:
+        source = _resolve_stored_session(options, session_options)
     with open_terminal(enabled=session_options.asks_at_terminal or prompt is None) as terminal:
         if prompt is None and terminal is None:
             raise ToolspanError("there is no terminal; write a prompt after -p")
-        async with (
-            AsyncExitStack() as stack,
-            open_host(
-                session_options,
-                model=model.name,
-                terminal=terminal,
-                model_access=model_access,
-                sandbox_if_unattended=True,
-            ) as host,
-        ):
+        agent_factory = _AgentFactory(options, session_options, terminal, model, source)
+        async with AsyncExitStack() as stack:
             stack.push_async_callback(model.close)
-            subagent_config = host.load_subagent_config(partial(_subagent_model, options))
-            stack.push_async_callback(subagent_config.close)
-            model_access.find_model = partial(subagent_config.resolve_model, parent_model=model)
-            agent_factory = _AgentFactory(options, host, model, source, subagent_config)
             if prompt is not None:
                 outputs = {"text": TextOutput, "json": JsonOutput, "stream-json": StreamJsonOutput}
                 display = outputs["json" if options.as_json else options.output_format](StandardOutput())
-                return await _run_headless(prompt, agent_factory, display)
+                return await _run_headless(prompt, schema, agent_factory, display)
             assert terminal is not None
             return await run_conversation(agent_factory.make_agent, agent_factory.start_display, terminal)
 
 
-async def _run_headless(prompt: str, agent_factory: _AgentFactory, display: TextOutput) -> int:
+async def _run_headless(
+    prompt: str, schema: dict[str, object] | None, agent_factory: _AgentFactory, display: TextOutput
+) -> int:
     agent = agent_factory.make_agent(display)
     early_exit = EarlyExit(agent)
     display.out.on_broken = early_exit.request_exit
@@ -148,7 +161,7 @@ async def _run_headless(prompt: str, agent_factory: _AgentFactory, display: Text
     async with agent.session, anyio.create_task_group() as group:
         handle_signals(early_exit.on_signal, group.cancel_scope)
         agent_factory.start_display(display, agent)
-        ended = await agent.run_to_completion(prompt)
+        ended = await agent.run_to_completion(prompt, output=schema)
         if early_exit.exit_code is not None:
             await agent.session.runner.runner_context.workspace.tasks.stop_all()  # print their results first
         display.on_turn_end(ended)
@@ -162,33 +175,52 @@ async def _run_headless(prompt: str, agent_factory: _AgentFactory, display: Text
 @dataclass(frozen=True, slots=True)
 class _AgentFactory:
     options: _RunOptions
-    host: Host
+    session_options: HostOptions
+    terminal: Terminal | None
     model: Model
     source: SessionSource
-    subagent_config: SubagentConfig
 
     def make_agent(self, display: SessionDisplay) -> Agent:
         """Return an agent that reports to `display`. Call `start_display` once its session has been entered."""
         options = self.options
-        session = self.host.make_session(self.source, model=self.model.name, direct=[display.on_event])
-        extra = options.append_system_prompt
-        system = system_prompt(session.cwd, extra=extra)
-        if options.system_prompt is not None:
-            system = "\n\n".join(part for part in (options.system_prompt, extra) if part)
-        budget = Budget(tokens=options.context_tokens)
-        limits = AgentLimits(turns=options.max_turns, tokens=options.max_tokens, budget=budget)
-        agent = Agent(session, self.model, system=system, limits=limits, on_event=display.on_model_event)
-        Subagents(agent, self.subagent_config)
+        session = make_session(
+            self.session_options,
+            self.source,
+            terminal=self.terminal,
+            model=self.model,
+            direct=[display.on_event],
+            guards_unattended=True,
+        )
+        limits = AgentLimits(
+            turns=options.max_turns,
+            tokens=options.max_tokens,
+            budget=Budget(tokens=options.context_tokens),
+            turn=SpendingLimits(seconds=options.max_seconds),
+            session=SpendingLimits(
+                cost=options.max_budget_usd, tokens=options.max_session_tokens, calls=options.max_calls
+            ),
+        )
+        agent = session.make_agent(
+            system=options.system_prompt,
+            extra=options.append_system_prompt,
+            limits=limits,
+            on_event=display.on_model_event,
+            find_model=partial(make_subagent_model, main=options.model_spec or "", base_url=options.base_url),
+        )
+        if options.max_budget_usd is not None and agent.meter.prices.find(self.model.name) is None:
+            warn(
+                f"the price of {self.model.name} is unknown: --max-budget-usd does not count its requests;"
+                " --max-session-tokens counts them"
+            )
         return agent
 
     def start_display(self, display: SessionDisplay, agent: Agent) -> None:
-        mode = self.host.permission_mode
-        if self.host.sandbox_note is not None:
-            warn(self.host.sandbox_note)
-        has_sandbox = self.host.sandbox is not None and self.host.sandbox.is_on
-        if mode == "bypassPermissions" and os.geteuid() == 0 and not has_sandbox:
+        """Tell `display` about the session."""
+        session = agent.session
+        mode, sandbox = session.permission_mode, session.runner.runner_context.workspace.sandbox
+        if mode == "bypassPermissions" and os.geteuid() == 0 and not (sandbox is not None and sandbox.is_on):
             warn("bypassPermissions as root without a sandbox: calls can change everything on this machine unasked")
-        display.on_session_start(agent.session, self.host.servers, model=self.model.name, mode=mode)
+        display.on_session_start(session, model=self.model.name, mode=mode)
 
 
 def _read_prompt(options: _RunOptions) -> str | None:
@@ -203,27 +235,22 @@ def _read_prompt(options: _RunOptions) -> str | None:
     return text.strip()
 
 
-def _subagent_model(options: _RunOptions, name: str) -> Model | None:
-    if name in _MODEL_ALIASES:
-        model_name = os.environ.get(f"ANTHROPIC_DEFAULT_{name.upper()}_MODEL")
-        if model_name is None:
-            return None
-        name = f"anthropic:{model_name}"
-    is_same_provider = parse_model_spec(name).provider == parse_model_spec(options.model_spec or "").provider
-    return make_model(name, base_url=options.base_url if is_same_provider else None)
+def _read_schema(options: _RunOptions) -> dict[str, object] | None:
+    path = options.output_schema
+    if path is None:
+        return None
+    try:
+        schema = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ToolspanError(f"--output-schema: {path} is not a JSON object: {error}") from error
+    AnswerFormat.of(schema)  # raises before anything is run
+    return schema
 
 
 def _resolve_session(options: _RunOptions, transcript_target: str | None, cwd: Path) -> SessionSource:
-    if options.resume is not None and options.continue_last:
-        raise ToolspanError("use either --resume or --continue")
+    makes_copy = _check_resume(options)
     if options.resume is None and not options.continue_last:
-        if options.fork_session or options.rewind_to:
-            option = "--rewind-to" if options.rewind_to else "--fork-session"
-            raise ToolspanError(f"{option} needs --resume or --continue")
         return SessionSource(session_id=_parse_uuid(options.session_id), transcript=transcript_target)
-    makes_copy = options.fork_session or options.rewind_to is not None
-    if options.session_id is not None and not makes_copy:
-        raise ToolspanError("--session-id: a resumed session keeps its id; add --fork-session to resume in a copy")
     if transcript_target not in (None, "home"):
         raise ToolspanError(
             "--transcript: --resume and --continue record to the session's own file; use `none` to record"
@@ -239,6 +266,32 @@ def _resolve_session(options: _RunOptions, transcript_target: str | None, cwd: P
     except OSError as error:
         raise ToolspanError(f"{error.filename}: {error.strerror}") from error
     return SessionSource(session_id=name, transcript=copy, history=history)
+
+
+def _resolve_stored_session(options: _RunOptions, session_options: HostOptions) -> SessionSource:
+    makes_copy = _check_resume(options)
+    return resolve_store(
+        session_options,
+        _parse_uuid(options.session_id),
+        resume=options.resume,
+        newest=options.continue_last,
+        fork=makes_copy,
+        until=options.rewind_to,
+    )
+
+
+def _check_resume(options: _RunOptions) -> bool:
+    """Check the options that resume a session, and return whether it is resumed in a copy."""
+    if options.resume is not None and options.continue_last:
+        raise ToolspanError("use either --resume or --continue")
+    makes_copy = options.fork_session or options.rewind_to is not None
+    resumes = options.resume is not None or options.continue_last
+    if makes_copy and not resumes:
+        option = "--rewind-to" if options.rewind_to else "--fork-session"
+        raise ToolspanError(f"{option} needs --resume or --continue")
+    if options.session_id is not None and resumes and not makes_copy:
+        raise ToolspanError("--session-id: a resumed session keeps its id; add --fork-session to resume in a copy")
+    return makes_copy
 
 
 def _parse_uuid(text: str | None) -> str | None:

@@ -16,16 +16,16 @@ from dataclasses import dataclass
 
 import anyio
 import click
+import msgspec
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from toolspan.archive.call_detail import result_diff
 from toolspan.archive.words import format_duration, plain_line
-from toolspan.cli.host.host import FaultReporter, JsonRow, StandardOutput, handle_signals
+from toolspan.cli.host import FaultReporter, JsonRow, StandardOutput, handle_signals
 from toolspan.cli.output import STATE_STYLES, diff_line, make_console, warn
 from toolspan.cli.prompt.terminal import Terminal
-from toolspan.integrations.mcp_client import McpServers
 from toolspan.session import Agent, Session, TurnResult
 from toolspan.session.models.base import BlockDone, ModelEvent, Retrying, TextDelta, ThinkingDelta
 from toolspan.types.events import Decided, Finished, LiveEvent, PermissionRequested, Relayed, Requested, Started
@@ -43,7 +43,17 @@ _HELP_TEXT = "/exit or Ctrl-D quits, Ctrl-C interrupts a turn, \\ at the end of 
 _MAX_DIFF_LINES = 40
 _STATES_WITH_REASON = frozenset({"failed", "denied", "blocked_by_hook", "timed_out"})
 _MAX_STATUS_ROWS = 8
-_RESULT_SUBTYPES = {"completed": "success", "max_turns": "error_max_turns"}
+_RESULT_SUBTYPES = {"completed": "success"} | {
+    reason: f"error_{reason}"
+    for reason in (
+        "max_turns",
+        "max_budget_usd",
+        "max_budget_tokens",
+        "max_seconds",
+        "max_calls",
+        "max_structured_output_retries",
+    )
+}
 
 
 def _describe_retry(event: Retrying) -> str:
@@ -59,7 +69,7 @@ class TextOutput:
         self._fault_reporter = FaultReporter()
         self._session: Session | None = None
 
-    def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:  # noqa: ARG002 - the same for all displays
+    def on_session_start(self, session: Session, *, model: str, mode: str) -> None:  # noqa: ARG002 - the same for all displays
         """Store the session."""
         self._session = session
 
@@ -74,7 +84,9 @@ class TextOutput:
 
     def on_turn_end(self, ended: TurnResult) -> None:
         """Print the final text. Errors go to standard error."""
-        if ended.text:
+        if ended.output is not None:
+            self.out.write(msgspec.json.encode(ended.output) + b"\n")
+        elif ended.text:
             self.out.write(ended.text.encode("utf-8", "replace") + b"\n")
         if ended.error is not None:
             warn(ended.error)
@@ -106,7 +118,7 @@ class JsonOutput(TextOutput):
 class StreamJsonOutput(JsonOutput):
     """Output that prints JSON lines in the same shape as `claude --output-format stream-json`."""
 
-    def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
+    def on_session_start(self, session: Session, *, model: str, mode: str) -> None:
         """Print the init line."""
         self._session = session
         session.conversation.on_block = self._write_block
@@ -116,7 +128,7 @@ class StreamJsonOutput(JsonOutput):
             "cwd": str(session.cwd),
             "session_id": session.session_id,
             "tools": [str(schema["name"]) for schema in session.schemas()],
-            "mcp_servers": [{"name": name, "status": health.state} for name, health in servers.health.items()],
+            "mcp_servers": [{"name": name, "status": state} for name, state in _server_states(session).items()],
             "model": model,
             "permissionMode": mode,
             "claude_code_version": session.profile.shape.version,
@@ -181,7 +193,7 @@ class TerminalDisplay:
         """True if the cursor is after the input prompt."""
         self._fault_reporter = FaultReporter(write_line=self._print_fault)
 
-    def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
+    def on_session_start(self, session: Session, *, model: str, mode: str) -> None:
         """Print the model, mode, folder and failed MCP servers."""
         tools = len(session.schemas())
         self._out.print(
@@ -192,8 +204,8 @@ class TerminalDisplay:
         if count := len(session.conversation.messages):
             message = f"resuming {session.session_id}, {count} messages"
             self._out.print(Text(message, "dim"))
-        for name, health in servers.health.items():
-            if health.state == "failed":
+        for name, state in _server_states(session).items():
+            if state == "failed":
                 self._out.print(Text(f"MCP server {escape_invisible(name)} is not available", "yellow"))
         self._out.print(Text(_HELP_TEXT, "dim"))
 
@@ -456,12 +468,20 @@ def _end_row(session: Session, ended: TurnResult, denied: Sequence[Span]) -> Jso
         "terminal_reason": ended.reason,
         "uuid": str(uuid.uuid4()),
     }
+    if ended.output is not None:
+        row["structured_output"] = ended.output
+    if ended.cost is not None:
+        row["total_cost_usd"] = ended.cost
     if ended.error is not None:
         row["errors"] = [ended.error]
     if session.deferred_call is not None:
         call = session.deferred_call
         row["deferred_tool_use"] = {"id": call.id, "name": call.tool, "input": dict(call.arguments)}
     return row
+
+
+def _server_states(session: Session) -> Mapping[str, str]:
+    return {} if session.settings is None else session.settings.server_states
 
 
 def _session_keys(session: Session) -> JsonRow:

@@ -12,14 +12,15 @@ import click
 
 from toolspan.archive.archive import Archive
 from toolspan.archive.filters import Filter
-from toolspan.archive.search import PLACES, Matches
+from toolspan.archive.search import PLACE_ALIASES, PLACES, Matches
 from toolspan.archive.words import format_count, replace_unprintable, shorten_line
 from toolspan.cli import lists, select
-from toolspan.cli.filters import filter_options
+from toolspan.cli.filters import NameChoice, filter_options
 from toolspan.cli.output import format_time, print_json, replace_unencodable
 from toolspan.errors import SourceError
+from toolspan.formats.container import CONTAINER_SUFFIXES
 from toolspan.formats.registry import parse_file_name
-from toolspan.formats.source import COMPRESSED_SUFFIXES, is_remote, to_path
+from toolspan.formats.source import COMPRESSED_SUFFIXES, is_member, is_remote, to_path
 from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
@@ -32,15 +33,23 @@ _SHORT_ADDRESS = 13
 """The length of a session id prefix; sessions that began within a minute may share the first eight digits."""
 
 
+class PlaceChoice(NameChoice):
+    """A choice of places that also accepts the singular."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name of the place."""
+        return super().convert(PLACE_ALIASES.get(value, value), param, ctx)
+
+
 @click.command("search")
-@click.argument("words", nargs=-1, required=True, metavar="WORD... [FILE|FOLDER]...")
+@click.argument("words", nargs=-1, callback=select.fetch_stores, required=True, metavar="WORD... [FILE|FOLDER]...")
 @click.option(
     "--in",
     "inside",
-    type=click.Choice(list(PLACES)),
+    type=PlaceChoice(list(PLACES)),
     default="all",
     show_default=True,
-    help="Search the inputs of calls, their results, or messages.",
+    help="Search only your prompts, the model's answers or thinking, all messages, or the inputs or results of calls.",
 )
 @click.option(
     "-i/-s", "--ignore-case/--case-sensitive", default=None,
@@ -91,7 +100,8 @@ def _is_location(argument: str) -> bool:
         return True
     if "/" not in argument and not argument.endswith((".jsonl", ".jsonl.zst", ".jsonl.gz")):
         return False
-    return os.path.isdir(argument) or (".jsonl" in argument and os.path.isfile(argument))  # noqa: PTH112, PTH113
+    is_file = argument.endswith(CONTAINER_SUFFIXES) or ".jsonl" in argument
+    return os.path.isdir(argument) or (is_file and os.path.isfile(argument)) or is_member(argument)  # noqa: PTH112, PTH113
 
 
 def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:

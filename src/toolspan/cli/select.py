@@ -1,26 +1,23 @@
 """Options that name transcripts, and the archive that they stand for.
 
-Start at `archive_options`. The other functions call `toolspan.archive` with the warnings and progress of the terminal.
+Start at `archive_options`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from toolspan.archive import sources
 from toolspan.archive.archive import Archive
 from toolspan.archive.reporter import Reporter
 from toolspan.cli.output import progress_bar, warn
 from toolspan.errors import ToolspanError
 from toolspan.reading.discovery import find_all_transcripts
-
-if TYPE_CHECKING:
-    pass
+from toolspan.stores.opening import is_store_url
 
 R = TypeVar("R")
 REPORTER = Reporter(warn=warn, progress=progress_bar)
@@ -38,7 +35,35 @@ def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> 
     return [stem for stem in stems if stem.startswith(incomplete)]
 
 
-names_argument = click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
+_store_urls: dict[str, str] = {}
+"""The stores that this command reads, by the folders of their local copies."""
+
+
+def fetch_stores(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Replace the URLs of stores among the arguments with the folders of their local copies, brought up to date."""
+    return tuple(_fetch_store(name) if is_store_url(name) else name for name in names)
+
+
+def _fetch_store(url: str) -> str:
+    from toolspan.stores.mirror import fetch_store
+
+    folder = str(fetch_store(url))
+    _store_urls[folder] = url
+    return folder
+
+
+def name_as_typed(name: str) -> str:
+    """Return the URL of the store whose copy is in a folder, or the name itself."""
+    return _store_urls.get(name, name)
+
+
+names_argument = click.argument(
+    "names",
+    nargs=-1,
+    callback=fetch_stores,
+    shell_complete=complete_session,
+    metavar="[FILE|FOLDER|SESSION|STORE]...",
+)
 _tables_option = click.option("--tables", type=click.Path(path_type=Path), metavar="OUT",
                               help="Read tables written by `toolspan tables` instead of transcripts.")  # fmt: skip
 
@@ -63,21 +88,3 @@ def archive_options(*, last: bool = True, tables: bool = False) -> Callable[[Cal
         return wrapped
 
     return decorate
-
-
-# Functions of the archive with the warnings and progress of the terminal
-
-current_folder = sources.current_folder
-files_of_session = sources.files_of_session
-find_session_files = sources.find_session_files
-is_folder = sources.is_folder
-locate_files = partial(sources.locate_files, reporter=REPORTER)
-match_session = sources.match_session
-mentions_session = sources.mentions_session
-newest_session = partial(sources.newest_session, reporter=REPORTER)
-newest_session_here = sources.newest_session_here
-path_exists = sources.path_exists
-read_transcripts = partial(sources.read_transcripts, reporter=REPORTER)
-require_known_format = sources.require_known_format
-session_project = sources.session_project
-transcripts_containing = partial(sources.transcripts_containing, reporter=REPORTER)

@@ -11,17 +11,20 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
 
+from toolspan.archive.archive import Archive
 from toolspan.archive.call_detail import CallDetail, call_json
-from toolspan.archive.session import RecordedSession, SessionDetail, resolve_names
+from toolspan.archive.session import RecordedSession, SessionDetail, resolve_topic
 from toolspan.archive.sources import path_exists
-from toolspan.archive.words import format_count, join_parts
+from toolspan.archive.words import format_count, join_parts, short_number
 from toolspan.cli import lists, select
+from toolspan.cli.agents import print_agents
 from toolspan.cli.call_detail import RowFormat, call_lines, format_period
 from toolspan.cli.output import (
     STATE_STYLES,
@@ -33,14 +36,15 @@ from toolspan.cli.output import (
     print_redaction,
     redaction_options,
     utc_option,
+    warn,
     write_page,
 )
+from toolspan.cli.sessions import print_sessions
 from toolspan.cli.timeline import timeline_lines
-from toolspan.errors import NotFound
-from toolspan.formats.registry import parse_file_name
+from toolspan.errors import Ambiguous, NotFound
+from toolspan.formats.registry import is_collection, parse_file_name
 from toolspan.formats.source import to_path
 from toolspan.reading.discovery import TranscriptFile
-from toolspan.reading.lineage import sum_tokens
 from toolspan.types.span import parse_timestamp
 from toolspan.types.state import STATE_SYMBOLS
 
@@ -52,7 +56,11 @@ _LINE_ADDRESS = re.compile(r"(.+):(\d+)")
 
 @click.command("show")
 @click.argument(
-    "names", nargs=-1, shell_complete=select.complete_session, metavar="[FILE|FOLDER|SESSION[:LINE]|CALL]..."
+    "names",
+    nargs=-1,
+    callback=select.fetch_stores,
+    shell_complete=select.complete_session,
+    metavar="[FILE|FOLDER|SESSION[:LINE]|CALL]...",
 )
 @click.option("--last", is_flag=True, help="Show the session that was written to last (the default).")
 @click.option("--session", help="Look for the call in the session whose id begins with this.")
@@ -82,8 +90,9 @@ def command(
 ) -> None:
     """Show a session as a timeline, or one call in detail.
 
-    Name a session by its file or by the beginning of its id; its subagents are shown below the
-    calls that started them. Name a call by the beginning of its id; the files and folders you name
+    Name a session by its file, by the beginning of its id, or by words of its title, prompts or
+    folder; if several fit, they are listed. Its subagents are shown below the calls that started
+    them. Name a call by the beginning of its id; the files and folders you name
     with it are searched, or else all of your transcripts. SESSION:LINE or FILE:LINE, as search
     prints it, begins at that line of the session's file and shows its text in full.
 
@@ -93,7 +102,13 @@ def command(
     if as_json and as_html:
         raise click.UsageError("use either --json or --html")
     names, line = _split_line(names)
-    target = resolve_names(names, last=last, session=session, reporter=select.REPORTER)
+    try:
+        target = resolve_topic(names, last=last, session=session, reporter=select.REPORTER)
+    except Ambiguous as error:
+        if as_json or not _list_candidates(names):
+            raise
+        warn(error)
+        click.get_current_context().exit(2)
     if as_html:
         if line is not None:
             raise click.UsageError("--html writes a whole session; name it without a line")
@@ -122,6 +137,25 @@ def command(
         print_lines(_session_lines(recorded, row_format), out)
 
 
+def _list_candidates(names: Sequence[str]) -> bool:
+    """Print the sessions that match the names, or the subagents if no session does. Return False if nothing matches."""
+    words = [name for name in names if not path_exists(to_path(name))]
+    archive = Archive(*(name for name in names if name not in words))
+    if not words:
+        sessions = archive.sessions()
+    else:
+        with suppress(NotFound):
+            print_sessions(partial(archive.sessions, session=words[0]), archive.names, limit=0, sort=None, unfold=True)
+            return True
+        if agents := archive.agents(agent=words[0]) if len(words) == 1 else ():
+            print_agents(agents, len(agents), archive.names, is_sorted=False)
+            return True
+        sessions = archive.sessions(about=" ".join(words))
+    if sessions:
+        print_sessions(lambda **_: sessions, archive.names, limit=0, sort="relevance", unfold=True)
+    return bool(sessions)
+
+
 def _write_page(
     target: list[TranscriptFile] | CallDetail, output: Path | None, redactor: Redactor, *, open_page: bool
 ) -> None:
@@ -143,7 +177,7 @@ def _split_line(names: tuple[str, ...]) -> tuple[tuple[str, ...], int | None]:
 
 
 def _names_a_file(names: Sequence[str]) -> bool:
-    return any(path_exists(path) and not path.is_dir() for path in map(to_path, names))
+    return any(path_exists(path) and not is_collection(path) for path in map(to_path, names))
 
 
 def _check_line(detail: SessionDetail, line: int) -> str:
@@ -152,6 +186,15 @@ def _check_line(detail: SessionDetail, line: int) -> str:
     if not 1 <= line <= count:
         raise NotFound(f"{to_path(file).name} has {format_count(count, 'line')}; there is no line {line:,}")
     return file
+
+
+def _format_usage(recorded: RecordedSession) -> str:
+    usage = recorded.usage
+    cost = "no price" if usage.cost_usd is None else f"${usage.cost_usd:,.2f}{'*' if usage.unpriced_requests else ''}"
+    context = f"context up to {short_number(usage.context_max)} tokens" if usage.context_max else None
+    last = f"{short_number(usage.context_last)} at the end" if usage.context_last != usage.context_max else None
+    compactions = recorded.info.compactions
+    return join_parts(cost, context, last, format_count(compactions, "compaction") if compactions else None)
 
 
 def _session_lines(recorded: RecordedSession, row_format: RowFormat) -> Iterator[Text]:
@@ -171,15 +214,17 @@ def _session_lines(recorded: RecordedSession, row_format: RowFormat) -> Iterator
     line.truncate(width, overflow="ellipsis")
     yield line
     if copied := len({span.id for span in detail.spans}) - len(recorded.calls):
-        yield from fact_lines("", f"{format_count(copied, 'more call')} copied from another session", width, "dim")
+        where = "session" if info.agent_id is None else "transcript"
+        yield from fact_lines("", f"{format_count(copied, 'more call')} copied from another {where}", width, "dim")
     agents = format_count(detail.agent_count, "subagent") if detail.agent_count else None
     busiest = f"up to {detail.max_concurrency} calls at once" if detail.max_concurrency > 1 else None
     yield from fact_lines("", join_parts(agents, busiest), width, "dim")
-    tokens = sum_tokens(transcript.message_tokens for transcript in detail.files)
+    tokens = recorded.tokens
     usage = (
         f"{tokens.input_tokens:,} in · {tokens.output_tokens:,} out · "
         f"{tokens.cache_creation_input_tokens:,} cache writes · "
         f"{tokens.cache_read_input_tokens:,} cache reads"
     )
     yield from fact_lines("tokens", usage, width)
+    yield from fact_lines("cost", _format_usage(recorded), width)
     yield from timeline_lines(detail.timeline, row_format)

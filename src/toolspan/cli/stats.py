@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import click
 import msgspec
 
-from toolspan.analysis.stats import PERIODS, ServerStats
+from toolspan.analysis.stats import PERIODS, CallStats, ServerStats
 from toolspan.archive.archive import Archive
 from toolspan.archive.filters import Filter
-from toolspan.archive.stats import GROUPINGS, SORT_ALIASES, SORT_COLUMNS, CallStats, Stats
-from toolspan.archive.words import format_count, format_duration, shorten_middle
+from toolspan.archive.stats import GROUPINGS, SORT_ALIASES, SORT_COLUMNS, Stats
+from toolspan.archive.words import format_count, format_duration, format_states, shorten_middle
 from toolspan.cli import lists, select
 from toolspan.cli.filters import NameChoice, filter_options
 from toolspan.cli.output import (
@@ -27,7 +27,7 @@ _NARROW_WIDTH = 100
 _WIDE_COLUMNS = ("timed out", "pace")
 _SLIM_WIDTH = 60
 _MCP_WIDE_COLUMNS = ("tools", "timed out", "lost", "p95", "errors")
-_OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "failed", "p95", "total")
+_OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "unsuccessful", "p95", "total")
 
 
 @click.command("stats")
@@ -61,7 +61,7 @@ def command(
         if stats.tokens is not None and by not in PERIODS:
             _print_tokens(stats.tokens)
         if stats.rows:
-            hints = ("calls PATHS --tool TOOL", "lists its calls"), ("errors PATHS", "shows why calls failed")
+            hints = ("calls PATHS --tool TOOL", "lists its calls"), ("errors PATHS", "shows causes of errors")
             lists.print_hints(archive.names, *hints)
 
 
@@ -80,7 +80,7 @@ def _print_servers(servers: Sequence[ServerStats], names: Sequence[str], limit: 
     if not visible_servers:
         make_console().print("No calls to MCP servers.")
         return
-    numbers = ("tools", "calls", "failed", "timed out", "lost", "p50", "p95", "max")
+    numbers = ("tools", "calls", "unsuccessful", "timed out", "lost", "p50", "p95", "max")
     is_narrow = make_console().width < _NARROW_WIDTH
     columns = [name for name in ("server", *numbers, "errors") if not is_narrow or name not in _MCP_WIDE_COLUMNS]
     table = make_table(*columns, right=numbers, cut=("server", "errors"))
@@ -89,7 +89,7 @@ def _print_servers(servers: Sequence[ServerStats], names: Sequence[str], limit: 
             "server": TargetCell(stats.server, shorten=shorten_middle),
             "tools": f"{stats.tools:,}",
             "calls": f"{stats.calls:,}",
-            "failed": f"{stats.errors / stats.calls:.0%}" if stats.errors else "",
+            "unsuccessful": _format_share(stats),
             "timed out": f"{stats.timeouts:,}" if stats.timeouts else "",
             "lost": f"{stats.lost:,}" if stats.lost else "",
             "p50": format_duration(stats.p50_ms),
@@ -106,18 +106,11 @@ def _print_servers(servers: Sequence[ServerStats], names: Sequence[str], limit: 
 
 def _print_stats(stats: Stats, by: str) -> None:
     out = make_console()
-    states = {state: n for state, n in stats.states.items() if state != "orphan_result"}
-    if stats.nothing_found:
-        states["failed"] = states.get("failed", 0) - stats.nothing_found
-        states["found nothing"] = stats.nothing_found
+    states = format_states(stats.states, stats.nothing_found)
     orphans = f" and {format_count(stats.orphan_results, 'orphan result')}" if stats.orphan_results else ""
-    ordered = sorted(((n, state) for state, n in states.items() if n), reverse=True)
     out.print(
         f"[bold]{format_count(stats.calls, 'call')}{orphans}[/] in {format_count(stats.sessions, 'session')} "
-        f"({format_count(stats.files, 'file')})"
-        + (": " if ordered else "")
-        + ", ".join(f"{n:,} {state.replace('_', ' ')}" for n, state in ordered)
-        + "\n"
+        f"({format_count(stats.files, 'file')}){': ' if states else ''}{states}\n"
     )
     omitted = () if out.width >= _NARROW_WIDTH else _WIDE_COLUMNS if out.width >= _SLIM_WIDTH else _OPTIONAL_COLUMNS
     columns = [name for name in _COLUMN_FORMATS if name not in omitted]
@@ -132,10 +125,15 @@ def _print_stats(stats: Stats, by: str) -> None:
     out.print("[dim]Durations run from request to result and include the wait for permission.[/]")
 
 
+def _format_share(stats: CallStats | ServerStats) -> str:
+    """Return the share of unsuccessful calls."""
+    return f"{stats.unsuccessful / stats.calls:.0%}" if stats.unsuccessful else ""
+
+
 _COLUMN_FORMATS: dict[str, Callable[[CallStats], str | TargetCell]] = {
     "tool": lambda stats: TargetCell(stats.name, shorten=shorten_middle),
     "calls": lambda stats: f"{stats.calls:,}",
-    "failed": lambda stats: f"{stats.errors / stats.calls:.0%}" if stats.errors else "",
+    "unsuccessful": _format_share,
     "p50": lambda stats: format_duration(stats.p50_ms),
     "p95": lambda stats: format_duration(stats.p95_ms),
     "max": lambda stats: format_duration(stats.max_ms),

@@ -12,18 +12,19 @@ from toolspan.cli.output import (
     progress_bar,
     warn,
 )
+from toolspan.cli.select import fetch_stores
 from toolspan.tables.engines import EngineName
 
 
 @click.command("tables")
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, callback=fetch_stores, required=True, metavar="SOURCE...")
 @click.option("-o", "--output", "out", required=True, metavar="OUT",
               help="The folder for the tables.")  # fmt: skip
 @click.option("--engine", type=click.Choice(("local", "ray")), default="local", show_default=True,
               help="Run on this machine, or on a Ray cluster.")  # fmt: skip
 @click.option("--address", help="The Ray cluster, such as auto or HOST:6379; by default one on this machine.")
 @click.option("--jobs", type=click.IntRange(min=1), help="The number of concurrent tasks.  [default: one per core]")
-@click.option("--content", is_flag=True, help="Add the inputs and results of calls.")
+@click.option("--content", is_flag=True, help="Add the prompts, and the inputs and results of calls.")
 @click.option("--redact", is_flag=True, help="Replace secrets and personal data with placeholders.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
@@ -35,7 +36,8 @@ def command(
     The tables are partitioned by client and day. Later runs read only new and changed files, and
     write only affected partitions. docs/tables.md lists the columns.
 
-    `toolspan errors --tables OUT` reads the tables instead of transcripts, as do stats, usage, time and sessions.
+    `toolspan errors --tables OUT` reads the tables instead of transcripts, as do most commands that list or count;
+    prompts and denials need tables with --content.
     """
     from toolspan.tables import write_tables
 

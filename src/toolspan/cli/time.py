@@ -166,16 +166,16 @@ def _print_tools(rows: Sequence[ToolTime], limit: int) -> None:
 def _print_slowest(rows: Sequence[CallTime]) -> None:
     if not rows:
         return
-    columns = ["call", "slowest", "requested", "took", "waited", "about"]
+    columns = ["call", "slowest", "requested", "duration", "waited", "about"]
     if make_console().width < _NARROW_WIDTH:
         columns.remove("requested")
-    table = make_table(*columns, right=("took", "waited"), cut=("about",))
+    table = make_table(*columns, right=("duration", "waited"), cut=("about",))
     for row in rows:
         wait = "?" if row.wait_ms is None else format_duration(row.wait_ms) if row.wait_ms else ""
         cells: dict[str, str | TargetCell] = {
             "call": escape_markup(short_id(row.call.id)[:8]),
             "slowest": escape_markup(shorten_middle(row.call.tool or "?", 20)),
-            "took": format_duration(row.took_ms),
+            "duration": format_duration(row.call.duration_ms),
             "waited": f"~{wait}" if row.wait_ms and row.certainty == "inferred" else wait,
             "about": TargetCell(row.call.target),
         }

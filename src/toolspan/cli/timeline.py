@@ -44,6 +44,7 @@ _GAP_THRESHOLD = timedelta(minutes=5)
 _MAX_LANES = 8
 _BAR_WIDTH = 10
 _NARROW_WIDTH = 96
+_WIDTH_WITHOUT_IDS = 60
 _ID_WIDTH = 8
 _SUMMARY_WIDTH = 60
 _ROWS_BEFORE_LINE = 3
@@ -264,12 +265,12 @@ def _call_rows(
         right.append(" ").append_text(_duration_bar(placed, group))
     took = span.duration
     right.append(f" {format_duration(took.total_seconds() * 1000) if took is not None else '':>8}")
-    if row_format.width >= _NARROW_WIDTH:
+    if row_format.width >= _WIDTH_WITHOUT_IDS:
         right.append(f"  {plain_line(short_id(span.id)[:_ID_WIDTH], _ID_WIDTH):{_ID_WIDTH}}", style="dim")
     places = tuple(place for place in (span.call.place, span.result and span.result.place) if place)
     yield TimelineRow(span.requested or span.finished, prefix + on, call_text(span, row_format), right, places)
     yield from _failure_rows(span, prefix + below + "  ", row_format.width)
-    notes = Counter(event_note(event) for event in span.events if not _is_usual_event(event, span.events))
+    notes = Counter(event_note(event) for event in span.events if not _is_usual_event(event, span))
     for note, times in notes.items():
         repeated = f" ×{times}" if times > 1 and note.startswith("hook") else ""
         text = Text(plain_line(note, row_format.width) + repeated, style="dim")
@@ -304,7 +305,10 @@ def _failure_rows(span: Span, gutter: str, width: int) -> Iterator[TimelineRow]:
     message = Text(label, style=STATE_STYLES[span.state])
     if span.message:
         message.append(": " + plain_line(span.message, width), style="default")
-    solution = Text(f"→ {span.advice.solution}" if span.advice else "", style="dim")
+    if not span.advice or not span.advice.solution:
+        yield TimelineRow(None, gutter, message)
+        return
+    solution = Text(f"→ {span.advice.solution}", style="dim")
     if TIME_COLUMN_WIDTH + len(gutter) + message.cell_len + solution.cell_len + 1 < width:
         yield TimelineRow(None, gutter, message.append("  ").append_text(solution))
         return
@@ -312,11 +316,8 @@ def _failure_rows(span: Span, gutter: str, width: int) -> Iterator[TimelineRow]:
     yield TimelineRow(None, gutter, solution)
 
 
-def _is_usual_event(event: Event, events: Sequence[Event]) -> bool:
+def _is_usual_event(event: Event, span: Span) -> bool:
     """Return whether an event is routine: permission by configuration, a denial already shown, or a hook start."""
     if isinstance(event, Permission):
         return event.source is None or (event.decision, event.source) == ("accept", "config")
-    if isinstance(event, Hook) and event.outcome == "started":
-        ends = (other for other in events if isinstance(other, Hook) and other.outcome != "started")
-        return any(other.name == event.name for other in ends)
-    return False
+    return isinstance(event, Hook) and event.outcome == "started" and span.result is not None

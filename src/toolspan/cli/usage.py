@@ -13,7 +13,7 @@ from toolspan.analysis.usage import GROUPINGS, Grouping
 from toolspan.archive.archive import Archive
 from toolspan.archive.filters import Filter
 from toolspan.archive.usage import SORT_ALIASES, SORT_COLUMNS, Usage, UsageRows
-from toolspan.archive.words import format_count, shorten_middle
+from toolspan.archive.words import format_count, short_number, shorten_line, shorten_middle
 from toolspan.cli import lists, select
 from toolspan.cli.filters import filter_options
 from toolspan.cli.output import (
@@ -31,7 +31,7 @@ from toolspan.types.session import Tokens
 _NARROW_WIDTH = 100
 _COLUMN_GAP = 3
 _CONTEXT_ROWS = 15
-_SHORT_UNITS = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
+_SHORT_ID = 13
 
 
 @click.command("usage")
@@ -86,10 +86,13 @@ def _print_usage(rows: UsageRows, by: Grouping) -> None:
         counts = (row.requests, *(getattr(row, name) for name in Tokens.__struct_fields__))[is_narrow:]
         cells.append([*map(format_number, counts), format_cost(row)])
     name_width = _remaining_width(out.width, numbers, cells)
-    table = make_table(by, *numbers, right=numbers)
+    about = ("about",) if by == "session" else ()
+    table = make_table(by, *numbers, *about, right=numbers, cut=about)
     for row, values in zip((*rows, rows.sum), cells, strict=True):
         name = (shorten_target if by == "project" else shorten_middle)(row.name, name_width)
-        table.add_row(escape_markup(name), *values, end_section=row is rows[-1])
+        name = name[:_SHORT_ID] if about else name
+        titles = (TargetCell(row.title, shorten=shorten_line),) if about else ()
+        table.add_row(escape_markup(name), *values, *titles, end_section=row is rows[-1])
     print_table(table)
     if hidden := rows.total - len(rows):
         out.print(f"{format_count(hidden, 'more row')} (--limit 0: all)")
@@ -111,15 +114,6 @@ def _remaining_width(width: int, heads: Sequence[str], rows: Sequence[Sequence[s
     """Return the width available for one more column beside these cells."""
     widths = (max(len(head), *map(len, column)) for head, *column in zip(heads, *rows, strict=True))
     return width - sum(column + _COLUMN_GAP for column in widths)
-
-
-def short_number(count: float) -> str:
-    """Return a number in at most five characters, such as `17.5M`."""
-    for size, unit in _SHORT_UNITS:
-        if count >= size:
-            scaled = count / size
-            return f"{scaled:.0f}{unit}" if scaled >= 100 else f"{scaled:.1f}{unit}"
-    return f"{count:g}"
 
 
 # What fills the context

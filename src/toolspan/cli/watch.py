@@ -18,6 +18,7 @@ import msgspec
 from rich.text import Text
 
 from toolspan.archive.filters import Filter
+from toolspan.archive.sources import find_session_files, newest_session, path_exists
 from toolspan.archive.words import format_duration, plain_line, shorten_line
 from toolspan.cli import select
 from toolspan.cli.filters import filter_options
@@ -29,6 +30,7 @@ from toolspan.cli.output import (
     warn,
 )
 from toolspan.errors import NotFound, SourceError
+from toolspan.formats.registry import is_collection
 from toolspan.formats.source import COMPRESSED_SUFFIXES, is_remote
 from toolspan.reading.discovery import TranscriptFile, default_roots, recency
 from toolspan.reading.follow import (
@@ -57,6 +59,9 @@ _RECENT_SECONDS = 3600.0
     "--idle-exit", type=click.FloatRange(min=0), metavar="SECONDS",
     help="Exit after this time without updates.",
 )  # fmt: skip
+@click.option("--notify", is_flag=True, help="Show a desktop notification when a session waits for you or a run ends.")
+@click.option("--notify-command", metavar="COMMAND",
+              help="Run this command instead, with a title and a text as its last arguments.")  # fmt: skip
 @filter_options
 def command(
     name: str | None,
@@ -65,6 +70,8 @@ def command(
     as_json: bool,
     since_start: bool,
     idle_exit: float | None,
+    notify: bool,
+    notify_command: str | None,
     call_filter: Filter,
 ) -> None:
     """Follow sessions as they grow: one line for each change of a call.
@@ -80,7 +87,14 @@ def command(
             paths = follower.watched_folders() if isinstance(follower, FolderFollower) else [follower.path]
             click.echo(f"{verb} {', '.join(map(str, paths))}", err=True)
         print_update = partial(_print_row, call_filter) if as_json else _LinePrinter(call_filter).print_update
-        _watch_updates(follower, print_update, since_start=since_start, idle_exit=idle_exit)
+        notifier = None
+        if notify or notify_command is not None:
+            from toolspan.cli.notify import Notifier
+
+            names = () if name is None and not last else (str(follower.path),)
+            notifier = Notifier(names, call_filter, notify_command)
+        check = notifier.check if notifier else None
+        _watch_updates(follower, print_update, since_start=since_start, idle_exit=idle_exit, check=check)
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None
 
@@ -89,23 +103,23 @@ def _make_follower(name: str | None, *, last: bool, since_start: bool) -> Sessio
     asleep = 0.0 if since_start else time() - _RECENT_SECONDS
     if name is None:
         if last:
-            return SessionFollower(_main_file(select.newest_session()))
+            return SessionFollower(_main_file(newest_session(reporter=select.REPORTER)))
         return FolderFollower(*default_roots(), asleep_before=asleep)
     if is_remote(name):
         raise NotFound(f"{name}: watch follows local files; `toolspan ui {name}` looks for new objects")
     path = Path(name)
-    exists = select.path_exists(path)
-    if exists and path.is_dir():
+    exists = path_exists(path)
+    if exists and is_collection(path):
         if last:
-            return SessionFollower(_main_file(select.newest_session([name])))
+            return SessionFollower(_main_file(newest_session([name], select.REPORTER)))
         return FolderFollower(path, asleep_before=asleep)
     if exists or len(path.parts) > 1 or path.suffix in (".jsonl", *COMPRESSED_SUFFIXES):
-        if not select.path_exists(path.parent):
+        if not path_exists(path.parent):
             raise NotFound(f"{path}: no such file or folder")
         if not os.access(path.parent, os.R_OK | os.X_OK):
             raise SourceError(f"{path.parent}: permission denied")
         return SessionFollower(path)
-    return SessionFollower(_main_file(select.find_session_files(name)))
+    return SessionFollower(_main_file(find_session_files(name)))
 
 
 def _main_file(files: Iterable[TranscriptFile]) -> Path:
@@ -121,6 +135,7 @@ def _watch_updates(
     *,
     since_start: bool,
     idle_exit: float | None,
+    check: Callable[[], None] | None,
 ) -> None:
     last_update = monotonic()
     reported: set[str] = set()
@@ -135,6 +150,8 @@ def _watch_updates(
             if since_start or not is_repeat or update.file not in reset_files:
                 print_update(update)
         sys.stdout.flush()
+        if check is not None:
+            check()
         for problem in set(follower.problems.values()) - reported:
             reported.add(problem)
             warn(problem)

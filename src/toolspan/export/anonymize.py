@@ -18,12 +18,13 @@ from toolspan.export.records import (
     CallRecord,
     DiffRecord,
     EventRecord,
-    EvidenceRecord,
     ExportRecord,
     MessageRecord,
+    RequestRecord,
     SessionRecord,
 )
 from toolspan.formats.registry import all_formats
+from toolspan.reading.rows import CallRow
 from toolspan.redaction.redactor import R
 from toolspan.types import inputs
 from toolspan.types.span import HookOutcome
@@ -35,11 +36,17 @@ _HOOK_POINTS = frozenset({"PreToolUse", "PostToolUse", "PostToolUseFailure", "Pe
 _DECISIONS = frozenset({"accept", "reject"})
 _OUTCOMES = frozenset(get_args(HookOutcome))
 _SAFE_CALL_FIELDS = (
-    "kind", "dialect", "state", "error_kind", "branch", "background", "ambiguous", "synthetic", "deferred",
-    "truncated", "start", "end", "duration_ms", "phases", "wait_certainty", "exit_code", "is_error",
-    "input_chars", "result_chars", "line",
+    "kind", "client", "state", "error_kind", "retry", "branch", "paired", "background", "ambiguous", "synthetic",
+    "deferred", "truncated", "copies", "start", "end", "duration_ms", "phases", "wait_certainty", "exit_code",
+    "is_error", "input_chars", "result_chars", "request_line", "result_line", "request_bytes", "result_bytes",
 )  # fmt: skip
 """Fields with numbers or values from fixed sets, which contain no session text."""
+_CALL_IDS = {
+    "file": "file", "session": "session", "agent": "agent", "started_agent": "agent", "id": "call",
+    "parent_call": "call", "batch": "batch", "prompt": "prompt", "background_task": "task", "error_group": "error",
+}  # fmt: skip
+"""Fields with ids, and the names of the numbers that replace them."""
+_CALL_TEXTS = ("target", "message", "error_program", "error_text", "background_outcome", "permission")
 
 
 def _input_keys() -> frozenset[str]:
@@ -75,13 +82,13 @@ class Anonymizer:
                     id=self._pseudonym_for("session", record.id) or "",
                     title=length_of(record.title),
                     versions=tuple(version for version in record.versions if _VERSION.fullmatch(version)),
-                    **_copy_fields(record, "dialect", "start", "end", "tokens", "slices", "findings"),
+                    **_copy_fields(record, "client", "start", "end", "tokens", "slices", "findings"),
                 )
             case AgentRecord():
                 anonymized = AgentRecord(
                     session=self._pseudonym_for("session", record.session),
                     agent=self._pseudonym_for("agent", record.agent),
-                    parent=self._pseudonym_for("call", record.parent),
+                    parent_call=self._pseudonym_for("call", record.parent_call),
                     **_copy_fields(record, "calls", "linked", "start", "end"),
                 )
             case MessageRecord():
@@ -92,6 +99,12 @@ class Anonymizer:
                     text=length_of(record.text) or "",
                     **_copy_fields(record, "voice", "opens", "start", "branch", "chars"),
                 )
+            case RequestRecord():
+                anonymized = RequestRecord(
+                    id=self._pseudonym_for("request", record.id) or "",
+                    at=_format_time(record.start),
+                    **_copy_fields(record, "start", "tokens", "cost_usd"),
+                )
             case CallRecord():
                 anonymized = self._anonymize_call(record)
             case _:
@@ -101,19 +114,20 @@ class Anonymizer:
     def _anonymize_call(self, record: CallRecord) -> CallRecord:
         tool = record.tool
         if tool and tool not in _KNOWN_TOOLS:  # server and user tools get a number
-            tool = self._pseudonym_for(f"{record.kind}-tool", tool) or ""
+            tool = self._pseudonym_for(f"{record.kind}-tool", tool)
+        fields: dict[str, Any] = dict.fromkeys(CallRow.__struct_fields__)
+        fields |= _copy_fields(record, *_SAFE_CALL_FIELDS)
+        fields |= {name: self._pseudonym_for(kind, getattr(record, name)) for name, kind in _CALL_IDS.items()}
+        fields |= {name: length_of(getattr(record, name)) for name in _CALL_TEXTS}
+        fields |= {
+            "tool": tool,
+            "requested": _format_time(record.start),
+            "finished": _format_time(record.end),
+            "hooks": (),  # they are among the events
+            "evidence": tuple((length_of(rule), None) for rule, _ in record.evidence),
+        }
         return CallRecord(
-            **_copy_fields(record, *_SAFE_CALL_FIELDS),
-            session=self._pseudonym_for("session", record.session),
-            agent=self._pseudonym_for("agent", record.agent),
-            id=self._pseudonym_for("call", record.id) or "",
-            parent=self._pseudonym_for("call", record.parent),
-            batch=self._pseudonym_for("batch", record.batch),
-            tool=tool,
-            requested=_format_time(record.start),
-            finished=_format_time(record.end),
-            target=length_of(record.target),
-            message=length_of(record.message),
+            **fields,
             input=self._input_shape(record.input),
             result=length_of(record.result),
             diffs=tuple(
@@ -125,8 +139,6 @@ class Anonymizer:
                 for diff in record.diffs
             ),
             events=tuple(_anonymize_event(event) for event in record.events),
-            evidence=tuple(EvidenceRecord(rule=length_of(e.rule) or "") for e in record.evidence),
-            started_agent=self._pseudonym_for("agent", record.started_agent),
         )
 
     def _pseudonym_for(self, kind: str, name: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""`--format csv`: one row per call, without bodies, for spreadsheets (RFC 4180).
+"""`--format csv`: one row per call with the fields of `CallRow`, without bodies, for spreadsheets (RFC 4180).
 
 A redacted export has the column `redacted`: the number of values replaced in the row.
 
@@ -12,18 +12,16 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 
-from toolspan.export.json import escape_control_chars
+from toolspan.export.json import encode_json, escape_control_chars
 from toolspan.export.session_export import SessionExport
+from toolspan.reading.rows import CallRow
 
 COLUMNS = (
-    "session", "agent", "id", "parent", "batch", "dialect", "tool", "kind", "state", "error_kind",
-    "requested", "finished", "duration_ms", "wait_ms", "wait_certainty", "exit_code", "target",
-    "message", "input_chars", "result_chars", "files_changed", "branch", "background", "file",
-    "line",
+    *CallRow.__struct_fields__, "wait_ms", "wait_certainty", "input_chars", "result_chars", "files_changed", "problem",
 )  # fmt: skip
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 _MAX_CELL_CHARS = 32_000
-"""The maximum cell length. Spreadsheets reject longer cells."""
+"""The maximum length of the text in a cell. Spreadsheets reject cells of more than 32,767 characters."""
 
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
@@ -46,15 +44,15 @@ def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
 
 
 def format_cell(value: object) -> str:
-    """Format a value as a cell that no spreadsheet evaluates."""
+    """Format a value as a cell that no spreadsheet evaluates. Lists are written as JSON, and long texts are cut."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None or isinstance(value, int | float):
         return "" if value is None else str(value)
-    text = str(value)
+    text = value if isinstance(value, str) else encode_json(value).decode("utf-8", "replace")
     escaped = escape_control_chars(text)
     if len(escaped) > _MAX_CELL_CHARS:
-        escaped = escaped[: _MAX_CELL_CHARS - 1] + "…"
+        escaped = f"{escaped[:_MAX_CELL_CHARS]}… {len(escaped) - _MAX_CELL_CHARS:,} more characters"
     return f"'{escaped}" if text.startswith(_FORMULA_PREFIXES) or escaped.startswith(_FORMULA_PREFIXES) else escaped
 
 

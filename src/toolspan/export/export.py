@@ -16,6 +16,7 @@ from toolspan.archive.reporter import SILENT, Reporter
 from toolspan.archive.selection import CallSelection, read_calls
 from toolspan.archive.session import read_session, resolve_names
 from toolspan.archive.sources import is_folder, locate_files, read_transcripts
+from toolspan.archive.topics import resolve_filter
 from toolspan.errors import Ambiguous, InvalidFilter, NotFound, SourceError
 from toolspan.export.json import write_redacted
 from toolspan.export.session_export import EXPORT_ALL, ExportFilter, ExportFormat, SessionExport, load_writer
@@ -46,6 +47,8 @@ def export_sessions(
     """
     redactor = redactor or NoRedaction()
     call_filter = call_filter or Filter()
+    if call_filter.program or call_filter.about is not None:
+        call_filter = resolve_filter(Archive(*names, last=last, reporter=reporter).engine, call_filter)
     page_files: list[TranscriptFile] = []
     if form == "html":
         page_files = _find_page_files(names, call_filter, last=last, reporter=reporter)
@@ -59,7 +62,7 @@ def export_sessions(
         sessions = [own for own in sessions if not paths.isdisjoint(own)]
     if not sessions:
         raise NotFound(_NOTHING)
-    selects_calls = call_filter.tool or call_filter.kind or call_filter.state or call_filter.error or call_filter.agent
+    selects_calls = call_filter.replace(since=None, until=None).selects_calls
     export_filter = ExportFilter(
         include_call=lambda file, call_id: (file, call_id) in calls,
         include_message=lambda message: not selects_calls and call_filter.accepts_time(message.at),

@@ -19,7 +19,7 @@ from toolspan.redaction.redactor import NameCollector, Redactor
 TOO_DEEP = "[nested too deeply]"
 
 
-def encode_json(value: Struct | dict[str, object]) -> bytes:
+def encode_json(value: object) -> bytes:
     """Return a value as compact JSON. Values nested too deeply are replaced with a note."""
     try:
         return fast.encode(value)

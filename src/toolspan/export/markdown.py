@@ -51,7 +51,7 @@ def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
 
 def _render_header(header: SessionRecord) -> Iterator[str]:
     yield f"# {escape_markdown(one_line(header.title or header.id, 120))}\n\n"
-    client = ", ".join((header.dialect, *header.versions, *header.models))
+    client = ", ".join((header.client, *header.versions, *header.models))
     facts = {
         "session": header.id,
         "folder": header.cwd,
@@ -94,7 +94,8 @@ def _render_call(call: CallRecord, depth: int) -> Iterator[str]:
     if call.error_kind is not None:
         advice = ADVICE[call.error_kind]
         message = escape_markdown(one_line(call.message or advice.cause, 300))
-        yield f"**{escape_markdown(call.error_kind)}**: {message}. {advice.solution}.\n\n"
+        solution = f" {advice.solution}." if advice.solution else ""
+        yield f"**{escape_markdown(call.error_kind)}**: {message}.{solution}\n\n"
     if call.input is not None:
         yield "Input:\n\n" + fence_code(format_json(call.input, 2), "json")
     if call.result is not None:

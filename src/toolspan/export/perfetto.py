@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator
 
 from toolspan.export.json import encode_json, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord
-from toolspan.export.session_export import LaneAllocator, SessionExport
+from toolspan.export.session_export import SessionExport
 from toolspan.redaction.redactor import format_counts
 
 _THREADS_PER_AGENT = 1_000
 _MAX_ARGUMENT_CHARS = 4_000
 _ARGUMENT_FIELDS = (
-    "id", "state", "error_kind", "target", "message", "exit_code", "batch", "parent", "input_chars", "result_chars",
+    "id", "state", "error_kind", "target", "message", "exit_code", "batch", "parent_call", "input_chars",
+    "result_chars",
 )  # fmt: skip
 _MARKED_VOICES = frozenset({"prompt", "command", "interrupt", "error"})
 
@@ -46,7 +47,7 @@ class _PerfettoTrace:
         self._process_id = process
         self._session = session
         self._agent_numbers: dict[str | None, int] = {}
-        self._lanes: dict[str | None, LaneAllocator] = {}
+        self._lanes: dict[str | None, _LaneAllocator] = {}
         self._named_threads: set[int] = set()
         self._agent_names: dict[str | None, str] = {None: "main"}
 
@@ -74,7 +75,7 @@ class _PerfettoTrace:
         if start is None:
             return
         end = max(call.end if call.end is not None else start, start)
-        lanes = self._lanes.setdefault(call.agent, LaneAllocator())
+        lanes = self._lanes.setdefault(call.agent, _LaneAllocator())
         thread = self._thread_id(call.agent, min(lanes.assign_lane(start, end), _THREADS_PER_AGENT - 1))
         yield from self._thread_name_events(call.agent, thread)
         name = one_line(call.tool or "orphan result", 200)
@@ -116,3 +117,20 @@ def _call_arguments(call: CallRecord) -> TraceEvent:
         for name, value in arguments.items()
         if value is not None
     }
+
+
+class _LaneAllocator:
+    """An allocator that puts an agent's overlapping calls in different lanes of a chart."""
+
+    def __init__(self) -> None:
+        self._free_from: list[int] = []
+
+    def assign_lane(self, start: int, end: int) -> int:
+        """Return the first free lane. A call without a duration occupies its lane for 1 ms."""
+        until = max(end, start + 1)
+        for lane, free_from in enumerate(self._free_from):
+            if free_from <= start:
+                self._free_from[lane] = until
+                return lane
+        self._free_from.append(until)
+        return len(self._free_from) - 1

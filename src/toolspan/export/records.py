@@ -13,11 +13,9 @@ from msgspec import Struct
 
 from toolspan.analysis.file_history.changes import ChangeKind
 from toolspan.analysis.timing import Certainty, Phase
-from toolspan.types.error_kinds import ErrorKind
-from toolspan.types.session import Dialect, MessageAuthor, Tokens
+from toolspan.reading.rows import CallRow
+from toolspan.types.session import ClientName, MessageAuthor, Tokens
 from toolspan.types.span import Branch, HookOutcome
-from toolspan.types.state import State
-from toolspan.types.tool_kinds import ToolKind
 
 
 class PhaseRecord(Struct, frozen=True, kw_only=True):
@@ -63,47 +61,13 @@ class EventRecord(Struct, frozen=True, kw_only=True):
         return " · ".join(part for part in parts if part)
 
 
-class EvidenceRecord(Struct, frozen=True, kw_only=True):
-    """One piece of evidence for a state."""
+class CallRecord(CallRow, frozen=True, kw_only=True, tag="call"):
+    """A call with its result: its row, and what is read again from the transcript."""
 
-    rule: str
-    text: str | None = None
-
-
-class CallRecord(Struct, frozen=True, kw_only=True, tag="call"):
-    """A call with its result. Most fields are the same as in `reading.rows.CallRow`."""
-
-    session: str | None
-    agent: str | None
-    """The id of the subagent that made the call; None for the main conversation."""
-    id: str
-    parent: str | None
-    """The call that started the subagent."""
-    batch: str | None
-    """The id of the assistant message. Calls with the same id were requested together."""
-    tool: str
-    kind: ToolKind
-    dialect: Dialect
-    state: State
-    error_kind: ErrorKind | None = None
-    branch: Branch = "active"
-    background: bool = False
-    ambiguous: bool = False
-    synthetic: bool = False
-    deferred: bool = False
-    truncated: bool = False
-    requested: str | None = None
-    """Time of the request, as the client wrote it."""
-    finished: str | None = None
     start: int | None = None
     end: int | None = None
-    duration_ms: int | None = None
     phases: tuple[PhaseRecord, ...] = ()
     wait_certainty: Certainty = "unknown"
-    exit_code: int | None = None
-    is_error: bool | None = None
-    target: str | None = None
-    message: str | None = None
     input: object = None
     input_chars: int = 0
     result: str | None = None
@@ -111,13 +75,15 @@ class CallRecord(Struct, frozen=True, kw_only=True, tag="call"):
     result_chars: int | None = None
     diffs: tuple[DiffRecord, ...] = ()
     events: tuple[EventRecord, ...] = ()
-    evidence: tuple[EvidenceRecord, ...] = ()
-    started_agent: str | None = None
     problem: str | None = None
-    file: str = ""
-    line: int | None = None
+    """The reason why the bodies could not be read."""
     redacted: int | None = None
     """The number of values that were replaced in this record; None if it is not redacted."""
+
+    @property
+    def line(self) -> int | None:
+        """The line of the request, or of a result without a request."""
+        return self.request_line or self.result_line
 
 
 class MessageRecord(Struct, frozen=True, kw_only=True, tag="message"):
@@ -142,9 +108,22 @@ class AgentRecord(Struct, frozen=True, kw_only=True, tag="agent"):
     role: str | None = None
     calls: int = 0
     linked: bool = True
-    parent: str | None = None
+    parent_call: str | None = None
     start: int | None = None
     end: int | None = None
+
+
+class RequestRecord(Struct, frozen=True, kw_only=True, tag="request"):
+    """A request to a model."""
+
+    id: str
+    model: str | None = None
+    at: str | None = None
+    start: int | None = None
+    tokens: Tokens = Tokens()
+    """The tokens. The input excludes cached tokens."""
+    cost_usd: float | None = None
+    """The cost that the client recorded."""
 
 
 class SliceRecord(Struct, frozen=True, kw_only=True):
@@ -159,7 +138,7 @@ class SessionRecord(Struct, frozen=True, kw_only=True, tag="session"):
     """The facts about a session as a whole."""
 
     id: str
-    dialect: Dialect
+    client: ClientName
     title: str | None = None
     cwd: str | None = None
     git_branch: str | None = None
@@ -173,4 +152,4 @@ class SessionRecord(Struct, frozen=True, kw_only=True, tag="session"):
     findings: int = 0
 
 
-ExportRecord = SessionRecord | AgentRecord | MessageRecord | CallRecord
+ExportRecord = SessionRecord | AgentRecord | MessageRecord | CallRecord | RequestRecord

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from toolspan.analysis.file_history.archive import describe_effect
 from toolspan.analysis.file_history.changes import ChangeKind, FileChange, changes_of
@@ -23,16 +23,16 @@ from toolspan.export.records import (
     CallRecord,
     DiffRecord,
     EventRecord,
-    EvidenceRecord,
     ExportRecord,
     MessageRecord,
     PhaseRecord,
+    RequestRecord,
     SessionRecord,
     SliceRecord,
 )
 from toolspan.formats.source import to_path
 from toolspan.reading.lineage import sum_tokens
-from toolspan.reading.rows import CallRow, make_call_row
+from toolspan.reading.rows import make_call_row
 from toolspan.reading.timeline import (
     AgentTimeline,
     TimelineBatch,
@@ -44,14 +44,21 @@ from toolspan.reading.timeline import (
 from toolspan.reading.transcript import Transcript, read_content
 from toolspan.redaction.redactor import NoRedaction, Redactor
 from toolspan.types.inputs import decode_json_or_text
-from toolspan.types.session import Message
-from toolspan.types.span import Event, Hook, Note, Notification, Permission, Progress, Span, to_epoch_ms
+from toolspan.types.session import Message, RequestUsage
+from toolspan.types.span import (
+    Event,
+    Hook,
+    Note,
+    Notification,
+    Permission,
+    Progress,
+    Span,
+    parse_timestamp,
+    to_epoch_ms,
+)
 
 _PATCH_CHANGES: Mapping[ChangeKind, DiffKind] = {
     "created": "create", "edited": "update", "deleted": "delete", "moved": "update",
-}  # fmt: skip
-_ROW_FIELDS = set(CallRow.__struct_fields__) & set(CallRecord.__struct_fields__) - {
-    "session", "agent", "tool", "evidence",
 }  # fmt: skip
 
 
@@ -87,30 +94,31 @@ class SessionExport:
         Raises:
             SourceError: a file can no longer be read.
         """
+        self.transcripts = transcripts
         self._main_transcript = transcripts[0]
         self._redactor = redactor or NoRedaction()
         self._filter = export_filter
-        self._timeline = build_timeline([read_content(transcript) for transcript in transcripts])
-        self._hook_timings = read_all_hook_timings(to_path(transcript.file) for transcript in transcripts)
+        self.timeline = build_timeline([read_content(transcript) for transcript in transcripts])
+        self.hook_timings = read_all_hook_timings(to_path(transcript.file) for transcript in transcripts)
         for transcript in transcripts:
             self._redactor.learn_names(line.data for line in transcript.lines())
         info = self._main_transcript.info
         slices: list[SliceRecord] = []
-        for part in measure_agent(self._timeline, self._hook_timings).slices:
+        for part in measure_agent(self.timeline, self.hook_timings).slices:
             start = part.start
             if slices and slices[-1].part == part.part and slices[-1].end == start:  # merge adjacent slices
                 start = slices.pop().start
             slices.append(SliceRecord(part=part.part, start=start, end=part.end))
         header = SessionRecord(
             id=self._session_id,
-            dialect=info.dialect,
+            client=info.client,
             title=info.title or info.first_prompt,
             cwd=info.cwd,
             git_branch=info.git_branch,
             versions=info.versions,
             models=info.models,
-            start=to_epoch_ms(self._timeline.start_time),
-            end=to_epoch_ms(self._timeline.end_time),
+            start=to_epoch_ms(self.timeline.start_time),
+            end=to_epoch_ms(self.timeline.end_time),
             tokens=sum_tokens(transcript.message_tokens for transcript in transcripts),
             files=tuple(transcript.file for transcript in transcripts),
             slices=tuple(slices),
@@ -120,7 +128,7 @@ class SessionExport:
 
     def rows(self) -> Iterator[ExportRow]:
         """Yield messages, calls and subagent starts in order. Each record is created when it is requested."""
-        for row in self._timeline_rows(self._timeline, None, 0):
+        for row in self._timeline_rows(self.timeline, None, 0):
             yield ExportRow(self._redactor.redact_record(row.record), row.depth)
 
     def records(self) -> Iterator[ExportRecord]:
@@ -131,7 +139,7 @@ class SessionExport:
 
     def calls(self, *, bodies: bool = True) -> Iterator[CallRecord]:
         """Yield only the calls. Without `bodies`, the texts that tables do not contain are empty, which saves time."""
-        for row in self._timeline_rows(self._timeline, None, 0):
+        for row in self._timeline_rows(self.timeline, None, 0):
             if isinstance(row.record, CallRecord):
                 yield self._redactor.redact_record(row.record if bodies else _without_bodies(row.record))
 
@@ -150,28 +158,17 @@ class SessionExport:
         return self._main_transcript.session_id or to_path(self._main_transcript.file).name.partition(".")[0]
 
     def _timeline_rows(self, timeline: AgentTimeline, parent: str | None, depth: int) -> Iterator[ExportRow]:
-        phases = phases_among((placed.span for placed in timeline.calls), self._hook_timings)
         for item in chain.from_iterable(turn.items for turn in timeline.turns):
             match item:
                 case TimelineMessage():
-                    message, text = item.message, display_text(item.message)
-                    if text.strip() and self._filter.include_message(message):
-                        record = MessageRecord(
-                            session=self._session_id,
-                            agent=timeline.agent_id,
-                            voice=message.voice,
-                            opens=starts_turn(message),
-                            at=message.at,
-                            start=to_epoch_ms(item.start_time),
-                            branch=item.branch,
-                            text=text,
-                            chars=len(text),
-                        )
+                    if record := self._message_record(item, timeline):
                         yield ExportRow(record, depth)
                 case TimelineBatch():
+                    phases_of = phases_among((placed.span for placed in item.calls), self.hook_timings)
                     for placed in item.calls:
                         if self._filter.include_call(timeline.file, placed.span.id):
-                            yield ExportRow(self._call_record(placed.span, timeline, parent, phases), depth)
+                            call = self._call_record(placed.span, timeline, parent, phases_of(placed.span))
+                            yield ExportRow(call, depth)
                         for agent in placed.agents:
                             yield from self._agent_rows(agent, placed.span.id, depth)
                 case AgentTimeline():
@@ -182,77 +179,101 @@ class SessionExport:
         first = next(rows, None)
         if first is None:
             return
-        record = AgentRecord(
+        yield ExportRow(self._agent_record(agent, parent), depth + 1)
+        yield first
+        yield from rows
+
+    def includes(self, span: Span, agent: AgentTimeline) -> bool:
+        """Return whether the filter accepts a call."""
+        return self._filter.include_call(agent.file, span.id)
+
+    def call_record(
+        self, span: Span, agent: AgentTimeline, parent: str | None, phases: CallPhases
+    ) -> CallRecord | None:  # fmt: skip
+        """Return the redacted record of a call, or None if the filter does not accept it."""
+        if not self._filter.include_call(agent.file, span.id):
+            return None
+        return self._redactor.redact_record(self._call_record(span, agent, parent, phases))
+
+    def message_record(self, item: TimelineMessage, agent: AgentTimeline) -> MessageRecord | None:
+        """Return the redacted record of a message, or None if it has no text or the filter does not accept it."""
+        record = self._message_record(item, agent)
+        return record and self._redactor.redact_record(record)
+
+    def agent_record(self, agent: AgentTimeline, parent: str | None) -> AgentRecord:
+        """Return the redacted record of a subagent."""
+        return self._redactor.redact_record(self._agent_record(agent, parent))
+
+    def request_record(self, name: str, usage: RequestUsage, *, input_includes_cache: bool) -> RequestRecord:
+        """Return the redacted record of a model request."""
+        record = RequestRecord(
+            id=name,
+            model=usage.model,
+            at=usage.at,
+            start=to_epoch_ms(parse_timestamp(usage.at)),
+            tokens=usage.tokens.without_cached() if input_includes_cache else usage.tokens,
+            cost_usd=usage.cost_usd,
+        )
+        return self._redactor.redact_record(record)
+
+    def _message_record(self, item: TimelineMessage, agent: AgentTimeline) -> MessageRecord | None:
+        message, text = item.message, display_text(item.message)
+        if not text.strip() or not self._filter.include_message(message):
+            return None
+        return MessageRecord(
+            session=self._session_id,
+            agent=agent.agent_id,
+            voice=message.voice,
+            opens=starts_turn(message),
+            at=message.at,
+            start=to_epoch_ms(item.start_time),
+            branch=item.branch,
+            text=text,
+            chars=len(text),
+        )
+
+    def _agent_record(self, agent: AgentTimeline, parent: str | None) -> AgentRecord:
+        return AgentRecord(
             session=self._session_id,
             agent=agent.agent_id,
             role=agent.role,
             calls=len(agent.calls),
             linked=agent.linked,
-            parent=parent,
+            parent_call=parent,
             start=to_epoch_ms(agent.start_time),
             end=to_epoch_ms(agent.end_time),
         )
-        yield ExportRow(record, depth + 1)
-        yield first
-        yield from rows
 
-    def _call_record(
-        self, span: Span, agent: AgentTimeline, parent: str | None, phases_of: Callable[[Span], CallPhases]
-    ) -> CallRecord:
+    def _call_record(self, span: Span, agent: AgentTimeline, parent: str | None, phases: CallPhases) -> CallRecord:
         row = make_call_row(span, agent.file)
-        phases = phases_of(span)
         start, end = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
-        if start is not None and end is not None and (phases.took is None or end < start):
+        if start is not None and end is not None and (row.duration_ms is None or end < start):
             end = None
-        shared: dict[str, Any] = {name: getattr(row, name) for name in _ROW_FIELDS}
+        place = {"session": row.session or self._session_id, "agent": agent.agent_id}
         return CallRecord(
-            **shared,
+            **(asdict(row) | place | {"parent_call": row.parent_call or parent}),
             **_read_bodies(span, self._main_transcript.info.cwd),
-            session=row.session or self._session_id,
-            agent=agent.agent_id,
-            parent=row.parent_call or parent,
-            tool=span.tool,
             start=start,
             end=end,
             phases=tuple(PhaseRecord(phase=p.phase, start=p.start, end=p.end) for p in phases.intervals),
             wait_certainty=phases.certainty,
             events=tuple(_event_record(event) for event in span.events),
-            evidence=tuple(EvidenceRecord(rule=rule, text=text) for rule, text in row.evidence),
-            line=row.request_line or row.result_line,
         )
 
 
 def _without_bodies(record: CallRecord) -> CallRecord:
     diffs = tuple(replace(diff, path="", text="") for diff in record.diffs)
-    return replace(record, input=None, result=None, diffs=diffs, events=(), evidence=())
+    return replace(record, target=_whole_target(record), input=None, result=None, diffs=diffs, events=())
 
 
-class LaneAllocator:
-    """An allocator that puts an agent's overlapping calls in different lanes of a chart."""
-
-    def __init__(self, free_from: Iterable[int] = ()) -> None:
-        """Start with lanes that are free from these times on."""
-        self._free_from = list(free_from)
-
-    @property
-    def free_from(self) -> tuple[int, ...]:
-        """The time from which each lane is free."""
-        return tuple(self._free_from)
-
-    @property
-    def count(self) -> int:
-        """The number of lanes, at least 1."""
-        return max(len(self._free_from), 1)
-
-    def assign_lane(self, start: int, end: int) -> int:
-        """Return the first free lane. A call without a duration occupies its lane for 1 ms."""
-        until = max(end, start + 1)
-        for lane, free_from in enumerate(self._free_from):
-            if free_from <= start:
-                self._free_from[lane] = until
-                return lane
-        self._free_from.append(until)
-        return len(self._free_from) - 1
+def _whole_target(record: CallRecord) -> str | None:
+    """Return the text of the input that begins with the target, which lists shorten."""
+    values: list[object] = [record.input]
+    for value in values:
+        if isinstance(value, str) and record.target and value.startswith(record.target):
+            return value
+        values += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return record.target
 
 
 def _read_bodies(span: Span, cwd: str | None) -> dict[str, Any]:
@@ -317,7 +338,7 @@ def _event_record(event: Event) -> EventRecord:
             return EventRecord(type="note", at=event.at, name=event.kind, text=event.text)
 
 
-ExportFormat = Literal["json", "csv", "markdown", "html", "perfetto", "otlp"]
+ExportFormat = Literal["json", "csv", "markdown", "html", "perfetto", "otlp", "atif"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 
 

@@ -16,7 +16,7 @@ class FindingCode(NamedTuple):
 
     severity: Severity
     explanation: str
-    client: Acceptance
+    acceptance: Acceptance
 
 
 FINDING_CODES: dict[str, FindingCode] = {
@@ -82,5 +82,5 @@ def make_finding(code: str, place: SourceLocation | None, detail: str = "", coun
     meaning = FINDING_CODES[code]
     text = f"{meaning.explanation} ({detail})" if detail else meaning.explanation
     return Finding(
-        code=code, severity=meaning.severity, place=place, explanation=text, client=meaning.client, count=count
+        code=code, severity=meaning.severity, place=place, explanation=text, acceptance=meaning.acceptance, count=count
     )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
+import re
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, get_origin
@@ -234,3 +236,52 @@ def _block_to_text(block: Any) -> str:
     if kind == "tool_reference":
         return f"[tool {block.get('tool_name')}]"
     return f"[{kind}]" if isinstance(kind, str) else ""
+
+
+def iter_strings(body: bytes | Raw) -> Iterator[str]:
+    """Yield every string value in a JSON document; nothing if it is invalid."""
+    data = bytes(body)
+    try:
+        pending = [json_repair.decode_document(data)] if data else []
+    except ValueError:
+        return
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            pending.extend(reversed(value.values()))
+        elif isinstance(value, list):
+            pending.extend(reversed(value))
+
+
+class TaskNotice(NamedTuple):
+    """A notification about a background task."""
+
+    task_id: str | None
+    call_id: str | None
+    status: str | None
+    summary: str | None
+
+
+_NOTICE = r"(?s)<(task|bash)-notification>(.*?)(?:</\1-notification>|\Z)"
+_TAG = r"(?s)<(task-id|shell-id|tool-use-id|status|summary)>(.*?)</\1>"
+
+
+def parse_task_notices(text: str) -> list[TaskNotice]:
+    """Return the task notifications that a client inserted into `text`.
+
+    Old clients record the shell instead of the call that started it.
+    """
+    if "-notification>" not in text:
+        return []
+    all_tags = [dict(re.findall(_TAG, body)) for _, body in re.findall(_NOTICE, text)]
+    return [
+        TaskNotice(
+            tags.get("task-id") or tags.get("shell-id"),
+            tags.get("tool-use-id"),
+            tags.get("status"),
+            tags.get("summary"),
+        )
+        for tags in all_tags
+    ]

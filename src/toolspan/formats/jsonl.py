@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from toolspan.formats.json_repair import encode_escaped, find_value_end
 from toolspan.formats.source import FileStream, Source
@@ -163,26 +163,44 @@ class SplitDocument(NamedTuple):
     is_complete: bool
 
 
-def split_document(data: bytes, list_key: str) -> SplitDocument:
-    """Split a document into the items under `list_key` and its other top-level fields. Never raises."""
+def split_document(data: bytes, list_key: str, nested_key: str | None = None) -> SplitDocument:
+    """Split a document into the items under `list_key` and its other top-level fields. Never raises.
+
+    The items under `nested_key` are documents of the same kind. Each becomes a line that is followed by its own items,
+    after the items of the outer document.
+    """
     text = data.decode("utf-8", "surrogateescape")
     fields: dict[str, bytes] = {}
     lines: list[JsonLine] = []
+    nested: list[JsonLine] = []
+    is_complete = True
     at = text.find("{") + 1
     while matched := _DOCUMENT_KEY.match(text, at):
         at = matched.end()
-        if matched[1] == list_key and text.startswith("[", at):
-            lines, list_end = _split_list(text, at + 1)
-            if list_end is None:
-                return SplitDocument(fields, lines, is_complete=False)
-            at = list_end
-            continue
-        end = find_value_end(text, at)
+        if matched[1] in (list_key, nested_key) and text.startswith("[", at):
+            items, list_end = _split_list(text, at + 1)
+            if matched[1] == list_key:
+                lines = items
+            else:
+                nested = [line for item in items for line in (item, *_lines_within(item, list_key, nested_key))]
+            end = list_end
+        else:
+            end = find_value_end(text, at)
+            if end is not None:
+                fields[matched[1]] = encode_escaped(text[at:end])
         if end is None:
-            return SplitDocument(fields, lines, is_complete=False)
-        fields[matched[1]] = encode_escaped(text[at:end])
+            is_complete = False
+            break
         at = end
-    return SplitDocument(fields, lines, is_complete=text[at:].strip() == "}")
+    if nested:
+        lines += [structs.replace(line, number=number) for number, line in enumerate(nested, len(lines) + 1)]
+    return SplitDocument(fields, lines, is_complete=is_complete and text[at:].strip() == "}")
+
+
+def _lines_within(item: JsonLine, list_key: str, nested_key: str | None) -> Iterator[JsonLine]:
+    """Yield the items of a document within another one."""
+    for line in split_document(item.data, list_key, nested_key).lines:
+        yield structs.replace(line, offset=item.offset + line.offset)
 
 
 def _split_list(text: str, at: int) -> tuple[list[JsonLine], int | None]:

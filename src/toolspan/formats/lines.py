@@ -44,7 +44,7 @@ class TranscriptReader(ABC, Generic[T]):
     pairing: CallPairing[Any]
     session_info: SessionFacts
 
-    def __init__(self, source: Source, *, document_key: str | None = None) -> None:
+    def __init__(self, source: Source, *, document_key: str | None = None, nested_key: str | None = None) -> None:
         self.source = source
         self.findings: list[Finding] = []
         self.excerpt: list[JsonLine] | None = None
@@ -52,6 +52,8 @@ class TranscriptReader(ABC, Generic[T]):
         self._file = source.name
         self._document_key = document_key
         """The key of the item list, if the file is a JSON document."""
+        self._nested_key = nested_key
+        """The key of a list of documents within the document."""
         self._document_pieces: list[bytes] = []
         self._next_number = 1
         self._line_count = 0
@@ -177,7 +179,7 @@ class TranscriptReader(ABC, Generic[T]):
         """Finish reading at the end of the file; a document is split only here."""
         if self._document_key is None:
             return
-        document = split_document(b"".join(self._document_pieces), self._document_key)
+        document = split_document(b"".join(self._document_pieces), self._document_key, self._nested_key)
         self._document_pieces.clear()
         fields = {key: json_repair.decode_readable(value) for key, value in document.fields.items()}
         with suppress(ValueError):  # nested too deeply
@@ -205,7 +207,7 @@ class TranscriptReader(ABC, Generic[T]):
         if self._document_key is None:
             return read_lines(self.source)
         with self.source.open() as stream:
-            return iter(split_document(stream.read(), self._document_key).lines)
+            return iter(split_document(stream.read(), self._document_key, self._nested_key).lines)
 
     def records(self) -> Iterator[tuple[T, SourceLocation]]:
         """Reread all records with their locations, including those recovered from damaged lines."""
@@ -269,7 +271,7 @@ class TranscriptReader(ABC, Generic[T]):
         count = len(recovered.pieces)
         self._add_finding(code, self._location_of(line), f"{count} {'entry' if count == 1 else 'entries'} recovered")
         if code == "invalid_utf8" and not count:  # also with U+FFFD in place of the bytes, the line is not JSON
-            self.findings[-1] = structs.replace(self.findings[-1], client="skips")
+            self.findings[-1] = structs.replace(self.findings[-1], acceptance="skips")
         for piece in recovered.pieces:
             self._recovered_count += 1
             place = SourceLocation(self._file, line.number, line.offset + piece.offset, piece.length)
@@ -384,7 +386,7 @@ class LineBodyStore(ABC):
         from toolspan.types.inputs import UnknownInput
 
         data = self.raw_input(call)
-        tool_input = get_format(call.dialect).narrow_input(call.tool, data)
+        tool_input = get_format(call.client).narrow_input(call.tool, data)
         return narrow_foreign_input(call.tool, data) if isinstance(tool_input, UnknownInput) else tool_input
 
     def _reread(self, place: SourceLocation, decoder: TypedDecoder[V]) -> V:

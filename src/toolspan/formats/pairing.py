@@ -7,19 +7,22 @@ import shlex
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from toolspan.errors import SourceError
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.ids import CallId, SourceLocation
-from toolspan.types.span import Branch, Call, Evidence, Result, Span
+from toolspan.types.span import Branch, Call, Evidence, Hook, Result, Span
 from toolspan.types.state import State
 
 BRANCH_NAMES: tuple[Branch, ...] = ("active", "compacted", "abandoned")
+
+
+_FAILURE_KINDS: dict[ErrorKind | None, ErrorKind] = {"command_timeout": "command_failed", "mcp_timeout": "mcp_error"}
 
 
 class StateInference(Struct, frozen=True, kw_only=True, gc=False):
@@ -35,6 +38,11 @@ class StateInference(Struct, frozen=True, kw_only=True, gc=False):
     """True for a command without the exit code that every executed command leaves."""
     rejection: bool = False
     """True if the text is the standard user rejection, which clients also write for an interrupt."""
+
+    def __post_init__(self) -> None:
+        """Replace the kind of a failure that only says that something timed out: a timer did not end the call."""
+        if self.state == "failed" and self.kind in _FAILURE_KINDS:
+            force_setattr(self, "kind", _FAILURE_KINDS[self.kind])
 
 
 _NOTHING_FOUND_CODES = (1, 4, 123)
@@ -136,6 +144,8 @@ class CallPairing(ABC, Generic[B]):
         """Requested subagent types, by call id."""
         self.message_starters: dict[str, str] = {}
         """Calls that started the subagents whose messages this file contains, by message id."""
+        self.has_sidechains = False
+        """True if the client marked records as those of a subagent."""
         self._branches: Branches | None = None
         """The branches once they are known; until then, all lines count as active."""
 
@@ -144,13 +154,10 @@ class CallPairing(ABC, Generic[B]):
         """Ids of the calls that started subagents, by agent id."""
         return self._starters
 
-    def success_keys(self) -> list[str]:
-        """Return a key for each successful call, shared with its copies in other files."""
-        return [
-            f"{builder.call.id} {builder.call.message_id}"
-            for builder in self._builders.values()
-            if self._infer_state(builder).state == "succeeded"
-        ]
+    @property
+    def hooks(self) -> Mapping[str, Sequence[Hook]]:
+        """The hooks that ran, by the id of the call or of the event for which they ran."""
+        return {}
 
     def consume_spans(self, branches: Branches) -> Iterator[Span]:
         """Yield every call in request order, freeing its memory. The file is treated as complete."""
@@ -158,12 +165,6 @@ class CallPairing(ABC, Generic[B]):
         builders, self._builders = self._builders, {}
         for call_id in list(builders):
             yield self._build_span(builders.pop(call_id))
-
-    def answered_spans(self, skip: Container[CallId]) -> Iterator[Span]:
-        """Yield the calls that have a result, as they are now, without those in `skip`."""
-        for call_id, builder in self._builders.items():
-            if builder.result is not None and call_id not in skip:
-                yield self._build_span(builder)
 
     @abstractmethod
     def _infer_state(self, builder: B) -> StateInference: ...
@@ -190,6 +191,15 @@ class LiveCallPairing(CallPairing[B]):
         self._is_finished = False
         self._positions: dict[CallId, int] = {}
         self._next_position = itertools.count()
+
+    @property
+    def call_ids(self) -> Collection[CallId]:
+        """The ids of all calls, in request order."""
+        return self._builders.keys()
+
+    def current_spans(self) -> Iterator[Span]:
+        """Yield every call as it is now, in request order."""
+        return map(self._build_span, self._builders.values())
 
     def changed_spans(self) -> list[Span]:
         """Return the calls that may have changed since the previous invocation, in request order."""

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 from pathlib import Path
 
 _START_TIME_FIELD = 19
 """Index of the start time in /proc/PID/stat, counted from the field after the process name."""
+
+
+def host_name() -> str:
+    """Return the name of this host, which `TOOLSPAN_HOST` overrides."""
+    return os.environ.get("TOOLSPAN_HOST") or socket.gethostname()
 
 
 def process_start(pid: int) -> str | None:

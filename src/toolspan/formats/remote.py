@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from toolspan.errors import SourceError
+from toolspan.extras import install_command
 from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ _TIME_KEYS = ("LastModified", "last_modified", "updated", "mtime", "modified", "
 _PERMANENT_ERRORS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 
 T = TypeVar("T")
+
+
+class ConflictError(OSError):
+    """Somebody else has created or replaced an object since it was listed."""
 
 
 class ObjectInfo(NamedTuple):
@@ -234,6 +239,36 @@ class RemotePath(_PathType):
 
         return self._run_with_retries(fetch)
 
+    def write(self, source: IO[bytes], metadata: Mapping[str, str], *, replaces: ObjectInfo | None) -> ObjectInfo:
+        """Create an object in S3 from a stream, or replace the known one. Return its properties.
+
+        Raises:
+            ConflictError: there is an object, or another one than `replaces`.
+        """
+        condition = {"IfNoneMatch": "*"} if replaces is None else {"IfMatch": replaces.etag}
+        size = source.seek(0, io.SEEK_END)
+
+        def put(fs: Any) -> Any:
+            source.seek(0)
+            try:
+                return fs.call_s3("put_object", **self._s3_key(), Body=source, Metadata=dict(metadata), **condition)
+            except OSError as error:
+                response = getattr(error.__cause__, "response", {}).get("ResponseMetadata", {})
+                if response.get("HTTPStatusCode") in (409, 412) or (replaces and isinstance(error, FileNotFoundError)):
+                    raise ConflictError(errno.EEXIST, "the object has changed", self._url) from error
+                raise
+
+        return ObjectInfo(size, time.time(), self._run_with_retries(put)["ETag"])
+
+    def read_metadata(self) -> dict[str, str]:
+        """Return what `write` was given for an object in S3."""
+        answer = self._run_with_retries(lambda fs: fs.call_s3("head_object", **self._s3_key()))
+        return dict(answer.get("Metadata", {}))
+
+    def _s3_key(self) -> dict[str, str]:
+        bucket, _, key = self._url.partition("://")[2].partition("/")
+        return {"Bucket": bucket, "Key": key}
+
     # Folders
 
     def iterdir(self) -> Generator[RemotePath, None, None]:
@@ -259,7 +294,7 @@ class RemotePath(_PathType):
 
     def _list_s3(self) -> Iterator[RemotePath]:
         """Yield the objects with this prefix: a request for each 1,000 objects instead of one for each folder."""
-        bucket, _, prefix = self._url.partition("://")[2].partition("/")
+        bucket, prefix = self._s3_key().values()
         request: dict[str, str] = {"Bucket": bucket, "Prefix": f"{prefix}/" if prefix else ""}
         while True:
             page = self._run_with_retries(lambda fs: fs.call_s3("list_objects_v2", **request))
@@ -324,15 +359,13 @@ def _open_store(bucket: str) -> Any:
     Only the bucket is passed, because keys may contain `::`, which has a special meaning in fsspec.
     """
     scheme = bucket.partition("://")[0]
-    hint = "run pip install 'toolspan[cloud]'"
     try:
         import fsspec
-    except ImportError as error:
-        raise SourceError(f"{bucket}: reading from URLs needs fsspec, which is not installed: {hint}") from error
-    try:
+
         return fsspec.core.url_to_fs(bucket, use_listings_cache=False)[0]
-    except ImportError as error:
-        raise SourceError(f"{bucket}: the package for {scheme}:// is not installed ({error}): {hint}") from error
+    except ImportError as error:  # fsspec raises a plain one for the package of a scheme
+        command = install_command("cloud")
+        raise SourceError(f"{bucket}: the package for {scheme}:// is not installed ({error}): run {command}") from error
     except ValueError as error:
         raise SourceError(f"{bucket}: {error}") from error
 
@@ -342,7 +375,7 @@ def _translate_errors(url: str) -> Iterator[None]:
     """Convert every exception of a store's package to OSError with a message for users."""
     try:
         yield
-    except (SourceError, _TruncatedError):
+    except (SourceError, ConflictError, _TruncatedError):
         raise
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, "no such object, folder or bucket", url) from error

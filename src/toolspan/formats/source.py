@@ -6,21 +6,27 @@ decompressed bytes.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, BinaryIO, Protocol, TypeVar, cast
 
 import msgspec
 
 from toolspan.errors import SourceError
+from toolspan.formats.container import FileStatus, split_member
 from toolspan.formats.remote import RemotePath, is_url
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+
+    from toolspan.formats.base import TranscriptFormat
 
 
 _SKIP_SIZE = 1 << 20
@@ -163,7 +169,7 @@ class ZstSource(FileSource):
         return data
 
     def _decompress(self, packed: IO[bytes]) -> io.RawIOBase:
-        return _ZstdStream(packed)
+        return _DecompressedStream(packed)
 
 
 class GzipSource(ZstSource):
@@ -196,7 +202,45 @@ def source_for_path(path: Path | str) -> Source:
     path = to_path(path)
     if path.name.endswith(COMPRESSED_SUFFIXES):
         return ZstSource(path) if path.name.endswith(".zst") else GzipSource(path)
-    return ObjectSource(path) if isinstance(path, RemotePath) else FileSource(path)
+    if isinstance(path, RemotePath):
+        return ObjectSource(path)
+    if is_member(path):
+        return _format_of_path(path).make_member_source(path)
+    return FileSource(path)
+
+
+def _format_of_path(path: Path | str) -> TranscriptFormat:
+    """Return the format of a session in a container. The registry, which knows the formats, is above this module."""
+    transcript_format: TranscriptFormat = import_module("toolspan.formats.registry").format_of_path(path)
+    return transcript_format
+
+
+def is_member(path: Path | str) -> bool:
+    """Return whether a path is one of a session in a local container, which need not contain it."""
+    member = None if is_remote(path) else split_member(path)
+    return member is not None and os.path.isfile(member.container)  # noqa: PTH113 - perf: rarely a `Path`
+
+
+def stat_file(path: Path | str) -> os.stat_result | FileStatus:
+    """Return the status of a file, or of a session in a container as if it were one.
+
+    Raises:
+        OSError, ValueError: there is no such file or session.
+    """
+    try:
+        return path.stat() if isinstance(path, RemotePath) else os.stat(path)  # noqa: PTH116 - perf: called for every file
+    except NotADirectoryError:
+        if not is_member(path):
+            raise
+    member_path = split_member(path)
+    assert member_path is not None
+    try:
+        member = _format_of_path(path).member(Path(member_path.container), member_path.names)
+    except SourceError as error:
+        raise OSError(errno.EIO, str(error), str(path)) from error
+    if member is None:
+        raise FileNotFoundError(errno.ENOENT, "no such session in the container", str(path))
+    return member.status(os.stat(member_path.container))  # noqa: PTH116
 
 
 def load_source(path: Path | str, limit: int) -> Source:
@@ -235,78 +279,30 @@ def _check_expansion(compressed: int, decompressed: int) -> None:
         raise ValueError(f"not read further, because it expands to more than {_MAX_EXPANSION} times its size")
 
 
-class _ZstdStream(io.RawIOBase):
-    """A stream that decompresses consecutive frames, and detects a truncated last frame."""
+class _BrokenDataError(Exception):
+    """Compressed data is damaged."""
 
-    _CHUNK_SIZES = (256, 4_096)
-    """The number of compressed bytes to read at a time; the first where they expand enormously, and at the start."""
-    _LARGE_EXPANSION = 64
 
-    def __init__(self, packed: IO[bytes]) -> None:
-        import zstandard
+class _DecompressedStream(io.RawIOBase):
+    """A stream that returns all bytes before the damage, then raises."""
 
+    def __init__(self, compressed: IO[bytes]) -> None:
         super().__init__()
-        self._compressed = packed
-        self._zstd_error = zstandard.ZstdError
-        self._decompressor = zstandard.ZstdDecompressor()
-        self._frame = self._decompressor.decompressobj()
-        self._between_frames = True
-        self._decompressed = bytearray()
-        self._chunk_size = self._CHUNK_SIZES[0]
-        self._error: Exception | None = None
-        self._compressed_size = self._decompressed_size = 0
-
-    def read(self, size: int = -1, /) -> bytes:
-        while size < 0 or len(self._decompressed) < size:
-            data = b"" if self._error else self._compressed.read(self._chunk_size)
-            before, length = len(self._decompressed), len(data)
-            if not data:
-                if self._error is None and not self._between_frames:
-                    self._error = self._zstd_error("cut short")
-                if self._error is not None and not self._decompressed:
-                    raise self._error
-                break
-            while data:
-                self._decompressed += self._frame.decompress(data)
-                self._between_frames = self._frame.eof
-                data = self._frame.unused_data if self._frame.eof else b""
-                if self._frame.eof:
-                    self._frame = self._decompressor.decompressobj()
-            expanded = len(self._decompressed) - before
-            self._chunk_size = self._CHUNK_SIZES[0 < expanded < length * self._LARGE_EXPANSION]
-            self._compressed_size += length
-            self._decompressed_size += expanded
-            try:
-                _check_expansion(self._compressed_size, self._decompressed_size)
-            except ValueError as error:  # raised after the bytes up to the limit were read
-                self._error = error
-                del self._decompressed[_max_size(self._compressed_size) - self._decompressed_size :]
-        taken = bytes(self._decompressed[: size if size >= 0 else None])
-        del self._decompressed[: len(taken)]
-        return taken
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        view = memoryview(buffer)
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        self._compressed.close()
-        super().close()
-
-
-class _GzipStream(io.RawIOBase):
-    """A gzip stream that returns all bytes before the damage, then raises."""
-
-    def __init__(self, packed: IO[bytes]) -> None:
-        import gzip
-
-        super().__init__()
-        self._compressed = packed
-        self._stream = gzip.GzipFile(fileobj=packed)
+        self._compressed = compressed
+        self._stream = self._open(compressed)
         self._error: Exception | None = None
         self._decompressed_size = 0
+
+    def _open(self, compressed: IO[bytes]) -> BufferedIOBase:
+        from toolspan.formats.zstd import ZstdFile  # perf: few files are compressed
+
+        return ZstdFile(cast("IO[bytes]", _SmallReads(compressed)))
+
+    def _describe(self, error: Exception) -> str | None:
+        """Return the reason if an error means damaged data."""
+        from toolspan.formats.zstd import ZstdError
+
+        return f"broken Zstandard data ({error})" if isinstance(error, EOFError | ZstdError) else None
 
     def readable(self) -> bool:
         return True
@@ -319,13 +315,15 @@ class _GzipStream(io.RawIOBase):
                 self._decompressed_size += len(data)
                 _check_expansion(self._compressed.tell(), self._decompressed_size)
             except Exception as error:  # noqa: BLE001 - raised by the next call
-                self._error = error
+                self._error = error.with_traceback(None)  # its frames refer to this stream, which could not be freed
                 break
             if not data:
                 return length
             view[length : length + len(data)] = data
             length += len(data)
         if self._error is not None and not length:
+            if reason := self._describe(self._error):
+                raise _BrokenDataError(reason) from self._error
             raise self._error
         return length
 
@@ -333,6 +331,34 @@ class _GzipStream(io.RawIOBase):
         self._stream.close()
         self._compressed.close()
         super().close()
+
+
+class _SmallReads:
+    """A file that is read in small pieces, so that little of a compressed bomb is expanded before it is noticed."""
+
+    _SIZE = 4_096
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        return self._file.read(min(size, self._SIZE))
+
+
+class _GzipStream(_DecompressedStream):
+    """A gzip stream that returns all bytes before the damage, then raises."""
+
+    def _open(self, compressed: IO[bytes]) -> BufferedIOBase:
+        import gzip
+
+        return gzip.GzipFile(fileobj=compressed)
+
+    def _describe(self, error: Exception) -> str | None:
+        import gzip
+        import zlib
+
+        damaged = isinstance(error, EOFError | gzip.BadGzipFile | zlib.error)
+        return f"broken gzip data ({error})" if damaged else None
 
 
 class FileStream(io.RawIOBase, BinaryIO):
@@ -379,18 +405,9 @@ def _name_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None:  # gzip.BadGzipFile
-            raise SourceError(f"{path}: broken gzip data ({error})") from error
-        raise SourceError(f"{path}: {error.strerror or os.strerror(error.errno)}") from error
-    except ValueError as error:  # a NUL byte in the path
+        raise SourceError(f"{path}: {error.strerror or os.strerror(error.errno or 0)}") from error
+    except (ValueError, _BrokenDataError) as error:  # a NUL byte in the path, or a file that expands too much
         raise SourceError(f"{path}: {error}") from error
-    except Exception as error:
-        module = type(error).__module__.partition(".")[0]
-        if module in ("zstd", "zstandard"):
-            raise SourceError(f"{path}: broken Zstandard data ({error})") from error
-        if module == "zlib" or isinstance(error, EOFError):
-            raise SourceError(f"{path}: broken gzip data ({error})") from error
-        raise
 
 
 def _read_exactly(stream: IO[bytes], length: int) -> bytes:

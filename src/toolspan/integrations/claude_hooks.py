@@ -1,31 +1,30 @@
-"""Install and remove toolspan's hooks in a client's settings file.
+"""Install and remove toolspan's hooks in the settings file of Claude Code, or in the file with the hooks of Codex.
 
-Changes are planned first and can be shown as a diff. The original file is backed up, so uninstalling restores it byte
-for byte unless it has changed since.
+Changes are planned first, and uninstalling restores the file byte for byte unless it has changed since; see
+`settings_change.py`.
 """
 
 from __future__ import annotations
 
-import base64
-import difflib
-import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from toolspan.errors import SourceError
-from toolspan.runtime.settings.load import (
-    SettingsError,
-    exclusive_access,
-    json_type_name,
-    object_at,
-    replace_bytes,
-    replace_json,
+from toolspan.errors import ToolspanError
+from toolspan.formats.registry import all_formats
+from toolspan.integrations.settings_change import (
+    JsonObject,
+    SettingsChange,
+    encode_settings,
+    parse_settings,
+    read_backup,
+    read_file,
 )
-from toolspan.runtime.settings.trust import default_trust_path
+from toolspan.runtime.settings.load import SettingsError, json_type_name, object_at
+from toolspan.runtime.settings.scopes import SettingsPaths
 
 VersionTuple = tuple[int, ...]
 EVENT_MIN_VERSIONS: Mapping[str, VersionTuple] = {
@@ -41,56 +40,10 @@ EVENT_MIN_VERSIONS: Mapping[str, VersionTuple] = {
 not support an event ignores the whole file, including permissions, so an event is omitted if the version is
 uncertain.
 """
-_OUR_COMMAND = re.compile(r"\btoolspan\b.* hook (?:record|approve)\b")
+_OUR_COMMAND = re.compile(r"\btoolspan\b.* (?:hook (?:record|approve|guard|known-errors)|keep --quiet)\b")
 _HOOK_TIMEOUT = 5
 APPROVE_SECONDS = 60
 """The number of seconds that the client waits for an answer on the page before it shows its own dialog."""
-JsonObject = dict[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsChange:
-    """A planned change to a settings file."""
-
-    path: Path
-    """The file, with symbolic links resolved."""
-    before: bytes | None
-    """The current content, or None if the file does not exist."""
-    after: bytes | None
-    original: bytes | None = None
-    is_exact: bool = True
-    """True if uninstalling restores the original bytes. False if the file has changed since the installation."""
-
-    def __bool__(self) -> bool:
-        return self.before != self.after
-
-    def diff_lines(self) -> Iterator[str]:
-        """Yield the lines of a unified diff."""
-        old, new = ((data or b"").decode(errors="replace").splitlines() for data in (self.before, self.after))
-        yield from difflib.unified_diff(old, new, str(self.path), str(self.path), lineterm="")
-
-    def apply(self, *, installs: bool) -> None:
-        """Apply the change to the file.
-
-        Raises:
-            SourceError: the file cannot be written, or it changed since the plan was made.
-        """
-        with exclusive_access(self.path):
-            if _read_file(self.path) != self.before:
-                raise SourceError(f"{self.path}: the file changed in the meantime and was left unchanged; try again")
-            backup_path = _backup_path(self.path)
-            if installs:
-                backup_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                original = None if self.original is None else base64.b64encode(self.original).decode()
-                digest = hashlib.sha256(self.after or b"").hexdigest()
-                record = {"path": str(self.path), "kept": original, "exact": self.is_exact, "digest": digest}
-                replace_json(backup_path, record)
-            if self.after is None:
-                self.path.unlink()
-            else:
-                replace_bytes(self.path, self.after)
-            if not installs:
-                backup_path.unlink(missing_ok=True)
 
 
 def events_for(version: VersionTuple | None) -> tuple[str, ...]:
@@ -100,35 +53,56 @@ def events_for(version: VersionTuple | None) -> tuple[str, ...]:
 
 
 def plan_install(
-    path: Path, command: str, events: Sequence[str], *, approve_command: str | None = None
+    path: Path,
+    command: str | None,
+    events: Sequence[str],
+    *,
+    approve_command: str | None = None,
+    guard_command: str | None = None,
+    keep_command: str | None = None,
+    known_errors_command: str | None = None,
 ) -> SettingsChange:
     """Plan the installation of toolspan's hooks. The plan is empty if they are already installed.
 
-    `approve_command` answers permission requests; without it, no hook decides anything.
+    `command` records waits for permission, which is of no use in Codex. `approve_command` answers permission requests,
+    and `guard_command` stops calls at limits; without them, no hook decides anything. `keep_command` runs when a
+    session ends, and `known_errors_command` after a call has failed.
 
     Raises:
         SourceError: the file cannot be read or is not a JSON object.
         SettingsError: its hooks are invalid.
     """
     target = Path(os.path.realpath(path))
-    before = _read_file(target)
-    settings = _parse_settings(target, before)
+    before = read_file(target)
+    settings = parse_settings(target, before)
     current_hooks = object_at(settings, "hooks", path)
     others = _remove_our_hooks(current_hooks, path)
     hooks = dict(others)
     for event in events:
-        handlers = [{"type": "command", "command": command, "timeout": _HOOK_TIMEOUT}]
+        handlers: list[JsonObject] = []
+        if command is not None:
+            handlers.append({"type": "command", "command": command, "timeout": _HOOK_TIMEOUT})
         if event == "PermissionRequest" and approve_command is not None:
             handlers.append({"type": "command", "command": approve_command, "timeout": APPROVE_SECONDS + _HOOK_TIMEOUT})
-        groups = hooks.get(event)
-        hooks[event] = [*(groups if isinstance(groups, list) else ()), {"hooks": handlers}]
+        if event == "PreToolUse" and guard_command is not None:
+            handlers.append({"type": "command", "command": guard_command, "timeout": _HOOK_TIMEOUT})
+        if event == "PostToolUseFailure" and known_errors_command is not None:
+            handlers.append({"type": "command", "command": known_errors_command, "timeout": _HOOK_TIMEOUT})
+        _add_group(hooks, event, handlers)
+    if keep_command is not None:
+        _add_group(hooks, "SessionEnd", [{"type": "command", "command": keep_command, "timeout": _HOOK_TIMEOUT}])
     if json.dumps(current_hooks, sort_keys=True) == json.dumps(hooks, sort_keys=True):
         return SettingsChange(target, before, before)
-    backup = _read_backup(target, before)
+    backup = read_backup(target, before)
     ours = backup is not None or current_hooks != others
     original = backup[0] if backup is not None else None if ours else before
     is_exact = backup is not None or not ours
-    return SettingsChange(target, before, _encode_settings({**settings, "hooks": hooks}, before), original, is_exact)
+    return SettingsChange(target, before, encode_settings({**settings, "hooks": hooks}, before), original, is_exact)
+
+
+def _add_group(hooks: JsonObject, event: str, handlers: Sequence[JsonObject]) -> None:
+    groups = hooks.get(event)
+    hooks[event] = [*(groups if isinstance(groups, list) else ()), {"hooks": handlers}]
 
 
 def plan_uninstall(path: Path) -> SettingsChange:
@@ -139,17 +113,17 @@ def plan_uninstall(path: Path) -> SettingsChange:
         SettingsError: its hooks are invalid.
     """
     target = Path(os.path.realpath(path))
-    before = _read_file(target)
-    backup = _read_backup(target, before)
+    before = read_file(target)
+    backup = read_backup(target, before)
     if backup is not None:
         return SettingsChange(target, before, backup[0])
-    settings = _parse_settings(target, before)
+    settings = parse_settings(target, before)
     hooks = object_at(settings, "hooks", path)
     remaining = _remove_our_hooks(hooks, path)
     if remaining == hooks:
         return SettingsChange(target, before, before)
     rest = {key: value for key, value in settings.items() if key != "hooks"}
-    after = _encode_settings({**settings, "hooks": remaining} if remaining else rest, before)
+    after = encode_settings({**settings, "hooks": remaining} if remaining else rest, before)
     return SettingsChange(target, before, after, is_exact=False)
 
 
@@ -161,12 +135,28 @@ def installed_hooks(path: Path) -> Mapping[str, Sequence[str]]:
         SettingsError: its hooks are invalid.
     """
     commands: dict[str, list[str]] = {}
-    for event, groups in object_at(_parse_settings(path, _read_file(path)), "hooks", path).items():
+    for event, groups in object_at(parse_settings(path, read_file(path)), "hooks", path).items():
         for group in groups if isinstance(groups, list) else ():
             for handler in _group_handlers(group):
                 if is_toolspan_handler(handler):
                     commands.setdefault(event, []).append(str(handler["command"]))
     return commands
+
+
+def is_guard_installed(project: Path) -> bool:
+    """Return whether the hook that checks limits is in the user's settings of a client or in the local ones."""
+    places = SettingsPaths.for_project(project)
+    for path in (places.user_file, places.local_file, *other_hook_files().values()):
+        with suppress(ToolspanError):
+            if any(" hook guard" in command for command in installed_hooks(path).get("PreToolUse", ())):
+                return True
+    return False
+
+
+def other_hook_files() -> Mapping[str, Path]:
+    """Return the files with the user's hooks of other clients, which have the layout of Claude Code's settings."""
+    paths = {client.name: client.hooks_path() for client in all_formats()}
+    return {name: path for name, path in paths.items() if path is not None}
 
 
 def is_toolspan_handler(handler: object) -> bool:
@@ -197,63 +187,3 @@ def _remove_our_hooks(hooks: JsonObject, path: Path) -> JsonObject:
 def _group_handlers(group: object) -> Sequence[Mapping[str, object]]:
     handlers = group.get("hooks") if isinstance(group, Mapping) else None
     return [handler for handler in handlers if isinstance(handler, Mapping)] if isinstance(handlers, list) else []
-
-
-def _read_file(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}") from error
-
-
-def _parse_settings(path: Path, data: bytes | None) -> JsonObject:
-    """Parse a settings file, rejecting content that would be lost if it were rewritten."""
-    if data is None or not data.strip():
-        return {}
-
-    def reject_duplicate_keys(pairs: Sequence[tuple[str, object]]) -> JsonObject:
-        mapping = dict(pairs)
-        if len(mapping) < len(pairs):
-            raise ValueError("a key occurs twice")
-        return mapping
-
-    try:
-        settings = json.loads(data.decode(), object_pairs_hook=reject_duplicate_keys)
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{path}: the file is not JSON and was left unchanged: {error}") from error
-    if not isinstance(settings, dict):
-        raise SourceError(f"{path}: expected an object, not {json_type_name(settings)}")
-    return settings
-
-
-def _encode_settings(value: JsonObject, template: bytes | None) -> bytes:
-    old = (template or b"").decode(errors="replace")
-    first = re.search(r"\n([ \t]+)\S", old)
-    lines = old.splitlines()
-    indent: str | int | None = first[1] if first else None if len(lines) == 1 else 2
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
-    ending = "" if old and not old.endswith("\n") else "\n"
-    return (text + ending).encode(errors="surrogatepass")
-
-
-def _backup_path(path: Path) -> Path:
-    """Return the path of the backup, which is outside all projects and the client's folder."""
-    name = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:24]
-    return default_trust_path().with_name("hooks") / f"{name}.json"
-
-
-def _read_backup(path: Path, data: bytes | None) -> tuple[bytes | None] | None:
-    """Return the original content if toolspan was the last to change the file, or None if it is unknown."""
-    backup = _read_file(_backup_path(path))
-    if backup is None or data is None:
-        return None
-    try:
-        record = json.loads(backup)
-        original = record["kept"]
-        if record["digest"] != hashlib.sha256(data).hexdigest() or record["exact"] is not True:
-            return None
-        return (None if original is None else base64.b64decode(original),)
-    except (ValueError, KeyError, TypeError):
-        return None

@@ -5,7 +5,7 @@
         model = ChatAnthropic(...).bind_tools(tools.schemas())
         graph.add_node("tools", tools)
 
-Needs `pip install 'toolspan[langgraph]'`.
+Needs the extra `langgraph`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Export a runner's events as OpenTelemetry spans and metrics. Needs `pip install 'toolspan[otel]'`.
+"""Export a runner's events as OpenTelemetry spans and metrics. Needs the extra `otel`.
 
     with OtelSink() as telemetry:
         async with Session(sinks=[telemetry]) as session: ...
 
-Each call is one span with child spans for hooks, permission waits and the tool. Content is exported only on request.
+Each call is one span with child spans for hooks, permission waits and the tool, and each request of an agent to its
+model is one span. Content is exported only on request.
 `types/telemetry_names.py` lists all attribute names.
 """
 
@@ -12,10 +13,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Self
 
 import msgspec
 
+from toolspan.extras import missing_extra
+from toolspan.prices import load_prices
 from toolspan.redaction.secrets import find_secrets
 from toolspan.types import telemetry_names as names
 from toolspan.types.events import (
@@ -25,7 +29,9 @@ from toolspan.types.events import (
     Faulted,
     Finished,
     HookRan,
+    LimitReached,
     LiveEvent,
+    ModelReplied,
     PermissionRequested,
     Progressed,
     RecoveryApplied,
@@ -37,6 +43,7 @@ from toolspan.types.events import (
     WriteFailed,
 )
 from toolspan.types.ids import CallId
+from toolspan.types.session import Tokens
 
 try:
     from opentelemetry import context, metrics, trace
@@ -46,10 +53,7 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
     from opentelemetry.util.types import AttributeValue
 except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "opentelemetry":
-        raise
-    message = "toolspan.integrations.opentelemetry needs OpenTelemetry: pip install 'toolspan[otel]'"
-    raise ImportError(message, name=error.name) from error
+    raise missing_extra(error, __name__) or error from error
 
 
 MAX_TEXT_CHARS = 512
@@ -276,7 +280,7 @@ def _drop_none(attributes: Mapping[str, AttributeValue | None]) -> Attributes:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-OutsideEvent = BatchFinished | Faulted | WriteFailed | RecoveryApplied | SandboxDenied
+OutsideEvent = BatchFinished | Faulted | WriteFailed | RecoveryApplied | SandboxDenied | LimitReached
 
 
 class OtelSink:
@@ -302,6 +306,7 @@ class OtelSink:
             description=names.DURATION_DESCRIPTION,
             explicit_bucket_boundaries_advisory=names.DURATION_BUCKETS,
         )
+        self._prices = load_prices()
         self._content = content
         self._initial_context = context.get_current()
         self._open: dict[CallId, CallSpans] = {}
@@ -324,7 +329,9 @@ class OtelSink:
                     self._start_call(inner)
                 case Finished():
                     self._finish_call(inner)
-                case BatchFinished() | Faulted() | WriteFailed() | RecoveryApplied():
+                case ModelReplied():
+                    self._add_request(inner, event.call_id if isinstance(event, Relayed) else None)
+                case BatchFinished() | Faulted() | WriteFailed() | RecoveryApplied() | LimitReached():
                     self._add_outside_event(inner)
                 case (
                     HookRan() | PermissionRequested() | Decided() | Started() | Progressed() | SandboxDenied()
@@ -382,6 +389,28 @@ class OtelSink:
         }
         self._durations.record(finished.duration_ms / 1e3, _drop_none(attributes), call_context)
 
+    def _add_request(self, replied: ModelReplied, parent_call: CallId | None) -> None:
+        """Export a request to a model. That of a subagent is inside the call that started it."""
+        tokens = Tokens(**{name: replied.tokens.get(name, 0) for name in Tokens.__struct_fields__})
+        cost = self._prices.cost(replied.model, datetime.fromtimestamp(replied.at, UTC), tokens)
+        attributes = names.request_attributes(
+            replied.model, reply_model=replied.reply_model, reply_id=replied.message_id, tokens=tokens, cost=cost
+        )
+        attributes |= {names.CONVERSATION: replied.session_id, names.AGENT: replied.agent_id}
+        attributes[names.ERROR_TYPE] = replied.error
+        reasons: Attributes = {names.FINISH_REASONS: [replied.stop_reason]} if replied.stop_reason else {}
+        spans = None if parent_call is None else self._open.get(parent_call)
+        span = self._tracer.start_span(
+            names.CHAT_SPAN.format(model=replied.model[: names.MAX_NAME_LENGTH]).strip(),
+            self._parent_context() if spans is None else spans.context,
+            kind=SpanKind.CLIENT,
+            attributes=_drop_none(attributes) | reasons,
+            start_time=to_nanoseconds(replied.started),
+        )
+        if replied.error is not None:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end(to_nanoseconds(replied.at))
+
     def _add_outside_event(self, event: OutsideEvent) -> None:
         """Add the event to the call's span if it is open, and otherwise to the surrounding span."""
         name, attributes = _event_attributes(event, ContentBudget(allowed=self._content))
@@ -425,4 +454,10 @@ def _event_attributes(event: OutsideEvent, budget: ContentBudget) -> tuple[str, 
                 names.RECOVERY_POLICY: event.policy,
                 names.RECOVERY_STEPS: len(event.steps),
                 names.RECOVERY_SUCCEEDED: event.succeeded,
+            }
+        case LimitReached():
+            return names.LIMIT_REACHED, {
+                names.LIMIT_NAME: f"{event.scope}.{event.name}",
+                names.LIMIT_VALUE: event.limit,
+                names.LIMIT_SPENT: event.spent,
             }

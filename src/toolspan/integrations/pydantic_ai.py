@@ -4,7 +4,7 @@
         agent = Agent("anthropic:...", toolsets=[ToolspanToolset(session)])
         await agent.run("Why does the build fail?")
 
-Needs `pip install 'toolspan[pydantic-ai]'`.
+Needs the extra `pydantic-ai`.
 """
 
 from __future__ import annotations

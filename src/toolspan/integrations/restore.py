@@ -170,6 +170,8 @@ class RestoreAnswer(Struct, frozen=True, kw_only=True):
     """The effect of a restore, carried out or only planned."""
 
     path: str
+    target: str
+    """The file that the path leads to through links, which is the one that is written."""
     action: RestoreAction
     done: bool
     confidence: str
@@ -214,6 +216,7 @@ def describe_restore(plan: RestorePlan, file: RecordedFile, *, done: bool, backu
     """Return the effect of a plan."""
     return RestoreAnswer(
         path=str(plan.path),
+        target=str(plan.target),
         action=plan.action,
         done=done,
         confidence=file.recovered.confidence,

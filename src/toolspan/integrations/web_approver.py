@@ -1,7 +1,7 @@
 """Ask for permission on the page of a running `toolspan ui`.
 
-A server writes its address and secrets to a state file that only its user can read. `ask_page` posts a question to it
-over loopback and waits for the answer; `WebApprover` does so for a session.
+A server writes its address and its secret to a state file that only its user can read. `ask_page` posts a question to
+it over loopback and waits for the answer; `WebApprover` does so for a session.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from toolspan.runtime.profiles import Profile
     from toolspan.types.decision import Allow, Ask, Deny
 
-ASK_USER_QUESTION = "AskUserQuestion"
 _ALL_ADDRESSES = ("0.0.0.0", "::")
 _CONNECT_SECONDS = 5.0
 
@@ -32,10 +31,12 @@ class RunningServer(msgspec.Struct, frozen=True):
 
     pid: int
     url: str
+    """The address of the page, without a token."""
     roots: tuple[str, ...]
     host: str
     port: int
-    page_token: str
+    secret: str
+    """The secret with which programs authenticate."""
 
     @property
     def local_host(self) -> str:
@@ -43,18 +44,9 @@ class RunningServer(msgspec.Struct, frozen=True):
         return "127.0.0.1" if self.host in _ALL_ADDRESSES else self.host
 
     @property
-    def token(self) -> str:
-        """The token with which programs authenticate."""
-        return self.url.rpartition("token=")[2]
-
-    @property
     def headers(self) -> dict[str, str]:
-        """The headers for requests that change state."""
-        return {
-            "Authorization": f"Bearer {self.token}",
-            "X-Toolspan-Token": self.page_token,
-            "Content-Type": "application/json",
-        }
+        """The headers of requests."""
+        return {"Authorization": f"Bearer {self.secret}", "Content-Type": "application/json"}
 
     def post(self, path: str, body: bytes) -> bytes | None:
         """Send a request that changes state. Return None if the server does not answer."""
@@ -147,7 +139,7 @@ def _is_answering(server: RunningServer) -> bool:
     import http.client  # perf: most starts find no state file
 
     try:
-        os.kill(server.pid, 0)  # another program may be using the port now, and must not see the token
+        os.kill(server.pid, 0)  # another program may be using the port now, and must not see the secret
     except ProcessLookupError:
         return False
     except OSError:
@@ -265,12 +257,12 @@ class WebApprover:
         import anyio.to_thread
 
         question = self._question(request, ask, problem)
-        if self.grants is not None and request.tool != ASK_USER_QUESTION:
+        if self.grants is not None and request.kind != "question":
             offer = await self.grants.describe_offer(request, ask)
             question = msgspec.structs.replace(question, always=offer)
         connection = PageConnection(server)
         if self.on_wait is not None:
-            self.on_wait(request.tool, server.url.partition("?")[0] + "live")
+            self.on_wait(request.tool, f"{server.url}live")
         answer: PageAnswer | None = None
         async with anyio.create_task_group() as group:
             if self.notify is not None:
@@ -324,6 +316,6 @@ def _decision(answer: PageAnswer, request: PermissionRequest) -> Allow | Deny:
 
     if answer.behavior == "deny":
         return Deny(answer.message, "user_reject") if answer.message else Deny(None, "user_reject", stop=True)
-    if request.tool == ASK_USER_QUESTION and answer.answers is not None:
+    if request.kind == "question" and answer.answers is not None:
         return Allow(None, "user_temporary", {**request.input, "answers": dict(answer.answers)})
     return Allow(None, "user_temporary")

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from toolspan.errors import SourceError
 from toolspan.formats.pairing import PROCESS_RULE, command_line
+from toolspan.formats.registry import get_format
 from toolspan.types.error_kinds import ErrorKind, find_sandbox_note, unwrap_error_text
 from toolspan.types.span import Notification, Span
 from toolspan.types.state import OPEN_STATES
@@ -329,6 +330,8 @@ def find_cause(span: Span) -> Cause | None:
     if note := find_sandbox_note(text):
         return _sandbox_cause(span, note)
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    if span.error_kind == "user_denied":  # each reason is different
+        return Cause(group=_group_id(span.error_kind, span.tool), program=None, text=lines[0][:_TEXT_LENGTH] or None)
     group = _group_id(span.error_kind, span.tool, normalize_line(lines[0]))
     if len(lines) > 1 and _FIRST_EXIT_LINE.match(lines[0]):  # the client's note about a timeout or interrupt follows it
         del lines[0]
@@ -365,8 +368,7 @@ def _command_cause(span: Span, text: str) -> Cause:
         output = output[first.end() :]
     if last := _LAST_EXIT_LINE.search(output):
         output = output[: last.start()].rstrip()
-    if span.call.dialect == "codex" and (header := _CODEX_HEADER.match(output)):
-        output = output[header.end() :]
+    output = get_format(span.call.client).command_output(output)
     key_line = find_key_line(output)
     text = key_line.text if key_line else ""
     if key_line is None:
@@ -383,10 +385,6 @@ def _command_cause(span: Span, text: str) -> Cause:
     return Cause(group=group, program=program or None, text=text[:_TEXT_LENGTH] or None)
 
 
-_CODEX_HEADER = re.compile(
-    r"(?:(?:Chunk ID|Wall time|Exit code|Process exited with code|Process running with session ID|Original token count"
-    r"|Total output lines)\b[^\n]*\n)+(?:Output:(?:\n|\Z))?"
-)
 _SHELL_PREFIX = r"(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: (?:\S+: )?(?:(?:line )?\d+: )?"
 _MISSING_PROGRAM = re.compile(
     rf"(?:{_SHELL_PREFIX})?(?:[\w.-]+: )?(?:\S*/)?([\w.+-]+): (?:command )?not found\Z"
@@ -428,7 +426,16 @@ def _command_programs(span: Span) -> tuple[str, ...]:
     from toolspan.shell.exit_status import failing_programs
 
     starter = next((item.text for item in span.evidence if item.rule == PROCESS_RULE), None)
-    return failing_programs(starter or command_line(span.call))
+    return failing_programs(starter or _own_command(span))
+
+
+def _own_command(span: Span) -> str:
+    """Return the command line in a call's input; empty for tools that name a running shell or process instead."""
+    try:
+        named = any(getattr(span.input, name, None) for name in ("command", "cmd"))
+    except SourceError:
+        named = True
+    return command_line(span.call) if named else ""
 
 
 def _result_text(span: Span) -> str:

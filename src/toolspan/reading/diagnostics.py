@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.base import RepairResult
 from toolspan.formats.checks import make_finding
-from toolspan.formats.registry import FORMAT_NAMES, all_formats, detect_dialect, get_format, parse_file_name
+from toolspan.formats.registry import FORMAT_NAMES, all_formats, detect_client, get_format, parse_file_name
 from toolspan.formats.source import Source, is_remote, source_for_path
 from toolspan.reading.transcript import read
 from toolspan.types.ids import SourceLocation
@@ -41,12 +41,12 @@ class DiagnosticReport(Struct, frozen=True, kw_only=True):
     def is_healthy(self) -> bool:
         """True if nothing needs repair and the client loads the whole conversation."""
         errors = any(finding.severity == "error" for finding in self.findings)
-        return not errors and self.client_acceptance not in ("loses", "refuses")
+        return not errors and self.acceptance not in ("loses", "refuses")
 
     @property
-    def client_acceptance(self) -> Acceptance:
+    def acceptance(self) -> Acceptance:
         """The client's reaction to the file: the most severe of its reactions to the findings."""
-        acceptances = {finding.client for finding in self.findings if finding.severity != "info"}
+        acceptances = {finding.acceptance for finding in self.findings if finding.severity != "info"}
         return next((acceptance for acceptance in _WORST_FIRST if acceptance in acceptances), "accepts")
 
 
@@ -61,7 +61,7 @@ def check(source: Path | str | Source, *, roundtrip: bool = False) -> Diagnostic
     with suppress(SourceError):  # reading has already reported it as a finding
         for line in transcript.lines():
             line_checker.check_line(line)
-    is_unknown = detect_dialect(transcript.source) == "unknown"
+    is_unknown = detect_client(transcript.source) == "unknown"
     findings = [
         *([make_finding("no_transcript", SourceLocation(transcript.file, 1, 0, 0), "")] if is_unknown else []),
         *_merge_odd_types(transcript.findings),
@@ -115,8 +115,8 @@ def repair(path: Path, *, write: bool = True) -> RepairResult:
     """
     if write and is_remote(path):
         raise ToolspanError(f"{path}: repair writes a copy beside the session; download it first, or add --dry-run")
-    dialect = detect_dialect(source_for_path(path))
-    transcript_format = get_format(dialect) if dialect in FORMAT_NAMES else None
+    client = detect_client(source_for_path(path))
+    transcript_format = get_format(client) if client in FORMAT_NAMES else None
     if transcript_format is None or not transcript_format.is_repairable or parse_file_name(path).role == "agent":
         titles = " and ".join(each.title for each in all_formats() if each.is_repairable)
         raise ToolspanError(f"{path}: only sessions of {titles} can be repaired")

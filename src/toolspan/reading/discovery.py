@@ -7,23 +7,35 @@ only if it belongs to a subagent and its name does not identify the session.
 from __future__ import annotations
 
 import errno
+import marshal
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from heapq import heappop, heappush
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast, overload
 
 from msgspec import Struct, structs
 
 from toolspan.errors import SourceError
 from toolspan.formats.base import FileName
-from toolspan.formats.claude.paths import HOOK_LOG_NAME, hook_log_path_str, meta_path
-from toolspan.formats.registry import all_formats, format_of_path, is_inside_folder, parse_file_name
+from toolspan.formats.container import CONTAINER_SUFFIXES, FileStatus
+from toolspan.formats.registry import (
+    all_formats,
+    format_of_container,
+    format_of_path,
+    is_inside_folder,
+    parse_file_name,
+)
 from toolspan.formats.remote import RemotePath
-from toolspan.formats.source import COMPRESSED_SUFFIXES, Source, source_for_path
+from toolspan.formats.side_files import HOOK_LOG_NAME, hook_log_path_str, meta_path
+from toolspan.formats.source import COMPRESSED_SUFFIXES, Source, is_member, source_for_path, stat_file
 from toolspan.types.span import parse_timestamp
 
 _TRANSCRIPT_SUFFIXES = tuple(f"{name}{packed}" for name in (".jsonl", ".json") for packed in ("", *COMPRESSED_SUFFIXES))
@@ -36,24 +48,109 @@ ListingErrorCallback = Callable[[str, OSError], None]
 class TranscriptFile(Struct, frozen=True, kw_only=True):
     """The path, size and modification time of a transcript, which may be an object in a store."""
 
-    path: Path
-    name: FileName
+    location: Path | str
+    """The path. perf: that of a file found in a folder is a string, because creating a `Path` takes long."""
     size: int
     modified: float
-    status: os.stat_result | None = None
+    status: FileStatus | None = None
     """The status of a local file found in a folder; None for other files."""
     may_have_hook_log: bool = True
     """See `FolderEntry`."""
+    recorded_name: FileName | None = None
+    """The session and role that the content shows, if the path does not."""
+
+    @property
+    def path(self) -> Path:
+        """The path of the file."""
+        return Path(self.location) if isinstance(self.location, str) else self.location
+
+    @property
+    def name(self) -> FileName:
+        """The session and role of the file."""
+        return self.recorded_name or parse_file_name(self.location)
 
 
 class FolderEntry(NamedTuple):
     """A transcript in a local folder. perf: listing many files takes half the time without a `Path` of each."""
 
     path: str
-    name: FileName
-    status: os.stat_result
+    status: FileStatus
     may_have_hook_log: bool
     """False if the listing shows that the folder for the file's hook log does not exist."""
+
+
+class Listing(Sequence[TranscriptFile]):
+    """The transcripts that were found, in order.
+
+    perf: files in local folders take about 120 bytes each, because there may be a million. Each access creates a new
+    `TranscriptFile`.
+    """
+
+    def __init__(self, groups: Iterable[Sequence[FolderEntry] | TranscriptFile] = ()) -> None:
+        """Create a listing of files, or of groups of files that share a folder."""
+        self._groups: list[tuple[str, bytes] | TranscriptFile] = []
+        self._ends: list[int] = []
+        """The number of files up to the end of each group."""
+        self.size = 0
+        """The number of bytes in all files."""
+        self._loaded: tuple[int, Sequence[TranscriptFile]] = (-1, ())
+        for group in groups:
+            self._add(group)
+
+    def _add(self, group: Sequence[FolderEntry] | TranscriptFile) -> None:
+        if isinstance(group, TranscriptFile):
+            self._groups.append(group)
+            self._ends.append(len(self) + 1)
+            self.size += group.size
+            return
+        folder = group[0].path[: group[0].path.rfind(os.sep) + 1]
+        packed = [(path[len(folder) :], tuple(status), may_have) for path, status, may_have in group]
+        self._groups.append((folder, marshal.dumps(packed)))
+        self._ends.append(len(self) + len(group))
+        self.size += sum(entry.status.st_size for entry in group)
+
+    def extend(self, other: Listing) -> None:
+        """Add the files of another listing."""
+        length = len(self)
+        self._groups += other._groups
+        self._ends += [length + end for end in other._ends]
+        self.size += other.size
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[TranscriptFile]:
+        for group in self._groups:
+            yield from _unpack(group)
+
+    @overload
+    def __getitem__(self, index: int) -> TranscriptFile: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[TranscriptFile]: ...
+    def __getitem__(self, index: int | slice) -> TranscriptFile | list[TranscriptFile]:
+        if isinstance(index, slice):
+            return [self[n] for n in range(*index.indices(len(self)))]
+        n = range(len(self))[index]
+        number = bisect_right(self._ends, n)
+        if self._loaded[0] != number:  # perf: neighbours are usually needed next
+            self._loaded = number, _unpack(self._groups[number])
+        return self._loaded[1][n - self._ends[number]]  # counted from the end of the group
+
+
+def _unpack(group: tuple[str, bytes] | TranscriptFile) -> list[TranscriptFile]:
+    if isinstance(group, TranscriptFile):
+        return [group]
+    folder, packed = group
+    return [
+        TranscriptFile(
+            location=folder + name,
+            size=status[0],
+            modified=status[1],
+            status=FileStatus(*status),
+            may_have_hook_log=may_have_hook_log,
+        )
+        for name, status, may_have_hook_log in marshal.loads(packed)
+    ]
 
 
 _TAIL_BYTES = 1 << 13
@@ -68,13 +165,26 @@ def last_record_time(file: TranscriptFile) -> float:
 
     The modification time is not used, because copying, archiving and checking out files change it.
     """
-    size, length = file.size, _TAIL_BYTES
+    if is_member(file.location):
+        return file.modified
+    if file.status is None:
+        return _read_last_time(file.path, file.size, None)
+    return _remember_last_time(str(file.location), file.status)
+
+
+@lru_cache(maxsize=1 << 14)  # perf: a server asks after each change, and most files have not changed
+def _remember_last_time(path: str, status: FileStatus) -> float:
+    return _read_last_time(Path(path), status.st_size, status)
+
+
+def _read_last_time(path: Path, size: int, status: FileStatus | None) -> float:
+    length = _TAIL_BYTES
     with suppress(SourceError, OSError):
-        if file.status is not None and 0 < size <= length and not file.path.name.endswith(COMPRESSED_SUFFIXES):
+        if status is not None and 0 < size <= length and not path.name.endswith(COMPRESSED_SUFFIXES):
             with suppress(FileNotFoundError):  # it may have been compressed in the meantime
-                return _latest_time(_read_small_file(file.path, size)) or 0.0
-        source = source_for_path(file.path)
-        if file.path.name.endswith(COMPRESSED_SUFFIXES):
+                return _latest_time(_read_small_file(path, size)) or 0.0
+        source = source_for_path(path)
+        if path.name.endswith(COMPRESSED_SUFFIXES):
             return _latest_time_in(source)
         while True:
             start = max(size - length, 0)
@@ -94,24 +204,57 @@ def recency(file: TranscriptFile) -> tuple[float, float]:
     return last_record_time(file), file.modified
 
 
-def newest_first(files: Iterable[TranscriptFile], *, always_opened: int = _ALWAYS_OPENED) -> Iterator[TranscriptFile]:
-    """Yield the files by `recency`, latest first. Of more than `always_opened`, open only those that may be next.
+def newest_first(files: Sequence[TranscriptFile], *, always_opened: int = _ALWAYS_OPENED) -> Iterator[TranscriptFile]:
+    """Yield the files by `recency`, latest first. Of more than `always_opened`, open only those that may be next."""
+    return (file for _, file in _iter_latest(files, always_opened))
+
+
+def recent_files(
+    files: Sequence[TranscriptFile], earliest: Callable[[float], float], *, always_opened: int = _ALWAYS_OPENED
+) -> list[tuple[TranscriptFile, float]]:
+    """Return the files modified, or with records written, since a time, each with the time of its last record.
+
+    `earliest` returns that time for the time of the latest record. Of very many files, not all are opened.
+    """
+    written: dict[str, float] = {}
+    since = None
+    for latest, file in _iter_latest(files, always_opened):
+        since = earliest(latest) if since is None else since
+        if latest < since:
+            break
+        written[str(file.location)] = latest
+    if since is None:
+        return []
+    recent: list[tuple[TranscriptFile, float]] = []
+    for file in files:
+        time = written.get(str(file.location))
+        if time is not None or file.modified >= since:
+            recent.append((file, last_record_time(file) if time is None else time))
+    return recent
+
+
+def _iter_latest(files: Sequence[TranscriptFile], always_opened: int) -> Iterator[tuple[float, TranscriptFile]]:
+    """Yield the time of the last record of each file and the file, latest first, opening few of very many files.
 
     A record is not written later than its file was modified, give or take a day for clocks and time zones. So a file
     is opened only when no file found so far is later than its modification time. Copies and checkouts have later
     modification times, and more of them are opened. If an opened file contradicts the rule, such as one extracted with
     a modification time of 1970, all files are opened. Only a single file that was set back is not noticed.
     """
-    pending = sorted(files, key=lambda file: file.modified)
+    modified_times = array("d", (file.modified for file in files))
+    pending = sorted(range(len(files)), key=modified_times.__getitem__)
     opened: list[tuple[float, float, int, TranscriptFile]] = []  # a heap, whose first item is the latest file
     is_reliable = len(pending) > always_opened
     while pending or opened:
-        while pending and not (is_reliable and opened and -opened[0][0] > pending[-1].modified + _CLOCK_TOLERANCE):
-            file = pending.pop()
+        while pending and not (
+            is_reliable and opened and -opened[0][0] > modified_times[pending[-1]] + _CLOCK_TOLERANCE
+        ):
+            file = files[pending.pop()]
             latest, modified = recency(file)
             is_reliable = is_reliable and latest <= modified + _CLOCK_TOLERANCE
             heappush(opened, (-latest, -modified, len(pending), file))
-        yield heappop(opened)[-1]
+        latest, _, _, file = heappop(opened)
+        yield -latest, file
 
 
 def _read_small_file(path: Path, size: int) -> bytes:
@@ -148,19 +291,16 @@ def default_roots() -> list[Path]:
     existing_roots: list[Path] = []
     for root in roots:
         try:
-            existing_roots += [root] if root.is_dir() else []
+            existing_roots += [root] if root.is_dir() or (format_of_container(root) and root.is_file()) else []
         except OSError as error:
             raise SourceError(f"{root}: {os.strerror(error.errno or 0)}") from error
     if not existing_roots:
-        *first, last = [transcript_format.home_variable for transcript_format in all_formats()]
-        variables = f"{', '.join(first)} or {last}"
-        raise SourceError(f"{roots[0]}: no such folder; name a file or folder, or set {variables}")
+        variables = " or ".join(transcript_format.home_variable for transcript_format in all_formats()[:2])
+        raise SourceError(f"{roots[0]}: no such folder; name a file or folder, or set a variable such as {variables}")
     return existing_roots
 
 
-def find_all_transcripts(
-    roots: Sequence[Path] | None = None, problem: ProblemCallback | None = None
-) -> list[TranscriptFile]:
+def find_all_transcripts(roots: Sequence[Path] | None = None, problem: ProblemCallback | None = None) -> Listing:
     """Return the transcripts below `roots`, or those of this user's clients if `roots` is None.
 
     `problem` is called for each folder below them that cannot be listed.
@@ -168,10 +308,13 @@ def find_all_transcripts(
     Raises:
         SourceError: one of `roots` does not exist or cannot be listed.
     """
-    return [file for root in (default_roots() if roots is None else roots) for file in find_transcripts(root, problem)]
+    files = Listing()
+    for root in default_roots() if roots is None else roots:
+        files.extend(find_transcripts(root, problem))
+    return files
 
 
-def find_transcripts(root: Path, problem: ProblemCallback | None = None) -> list[TranscriptFile]:
+def find_transcripts(root: Path, problem: ProblemCallback | None = None) -> Listing:
     """Return the transcripts below a folder sorted by path, or just `root` if it is a file.
 
     `problem` is called for each folder below `root` that cannot be listed.
@@ -179,19 +322,25 @@ def find_transcripts(root: Path, problem: ProblemCallback | None = None) -> list
     Raises:
         SourceError: `root` does not exist or cannot be listed.
     """
+    if not isinstance(root, RemotePath):
+        return Listing(_iter_groups(root, problem))
     sidecars: dict[str, str] = {}
-    files = list(iter_transcripts(root, sidecars, problem))
-    by_path = {str(file.path): file for file in files}
+    by_path = {str(file.path): file for file in iter_transcripts(root, sidecars, problem)}
     if sidecars:
         for name, file in by_path.items():
             beside = (hook_log_path_str(name), str(meta_path(file.path)))
             cast("RemotePath", file.path).sidecar_stamp = "+".join(sidecars.get(path, "") for path in beside)
-    remove_compressed_copies(by_path)
-    return [by_path[path] for path in sorted(by_path)]
+    return Listing(by_path[path] for path in sorted(by_path) if not _is_compressed_copy(path, by_path))
+
+
+def _is_compressed_copy(path: str, paths: Container[str]) -> bool:
+    """Return whether a file is the compressed copy of another one of `paths`."""
+    is_copy = path.endswith(".zst") and path.removesuffix(".zst") in paths
+    return is_copy and format_of_path(path).compresses_files
 
 
 def iter_folder(root: Path, report: ListingErrorCallback) -> Iterator[FolderEntry]:
-    """Yield the transcripts below a local folder, including compressed copies, in the order of the listing.
+    """Yield the transcripts below a local folder, sorted by path.
 
     `report` is called with each folder below `root` that cannot be listed completely, and the error.
 
@@ -199,60 +348,65 @@ def iter_folder(root: Path, report: ListingErrorCallback) -> Iterator[FolderEntr
         SourceError: `root` cannot be listed.
     """
     try:
-        yield from _walk_folder(root, report)
+        for group in _walk_folder(root, report):
+            yield from group
     except OSError as error:
         raise SourceError(f"{root}: {os.strerror(error.errno or 0)}") from error
-
-
-def remove_compressed_copies(by_path: MutableMapping[str, Any]) -> None:
-    """Remove the compressed copies whose originals still exist."""
-    for path in [path for path in by_path if path.endswith(".zst") and path.removesuffix(".zst") in by_path]:
-        if format_of_path(path).compresses_files:
-            del by_path[path]
 
 
 def iter_transcripts(
     root: Path, sidecars: dict[str, str] | None = None, problem: ProblemCallback | None = None
 ) -> Iterator[TranscriptFile]:
-    """Yield the transcripts below a folder in the order of its listing, or just `root` if it is a file.
+    """Yield the transcripts below a folder, or just `root` if it is a file, keeping only a part in memory.
 
-    The listing of an object store is read page by page, and only one page is kept in memory. The etags of the side
-    files that results depend on are added to `sidecars`. `problem` is called for each folder that cannot be listed.
+    The listing of an object store is read page by page, and includes compressed copies. The etags of the side files
+    that results depend on are added to `sidecars`. `problem` is called for each folder that cannot be listed.
 
     Raises:
         SourceError: `root` does not exist or cannot be listed.
     """
+    if not isinstance(root, RemotePath):
+        for group in _iter_groups(root, problem):
+            yield from Listing([group])
+        return
+    try:
+        status = root.stat()
+    except OSError as error:
+        raise SourceError(f"{root}: {error.strerror}") from error
+    except ValueError as error:
+        raise SourceError(f"{root}: no such file or folder") from error
+    if not stat.S_ISDIR(status.st_mode):
+        yield _make_transcript_file(root, status)
+        return
+    try:
+        yield from _walk_objects(root, {} if sidecars is None else sidecars)
+    except OSError as error:
+        raise SourceError(f"{error.filename or root}: {error.strerror or os.strerror(error.errno or 0)}") from error
+
+
+def _iter_groups(root: Path, problem: ProblemCallback | None) -> Iterator[list[FolderEntry] | TranscriptFile]:
+    """Yield the transcripts below a local folder, in groups that share a folder, or just `root` if it is a file."""
 
     def report(path: str, error: OSError) -> None:
         if problem is not None:
             problem(f"{path}: {error.strerror}; this answer leaves it out")
 
     try:
-        status = root.stat()
+        status = stat_file(root)
     except (OSError, ValueError) as error:
-        if isinstance(root, RemotePath) and isinstance(error, OSError):
-            raise SourceError(f"{root}: {error.strerror}") from error
         raise SourceError(f"{root}: no such file or folder") from error
-    if not stat.S_ISDIR(status.st_mode):
-        yield _make_transcript_file(root, status)
+    if isinstance(status, FileStatus) or not stat.S_ISDIR(status.st_mode):
+        is_container = not isinstance(status, FileStatus) and format_of_container(root) is not None
+        members = list_members(str(root)) if is_container else []
+        if members:
+            yield members
+        elif not is_container:
+            yield _make_transcript_file(root, status)
         return
     try:
-        if isinstance(root, RemotePath):
-            yield from _walk_objects(root, {} if sidecars is None else sidecars)
-        else:
-            for entry in _walk_folder(root, report):
-                status = entry.status
-                yield TranscriptFile(
-                    path=Path(entry.path),
-                    name=entry.name,
-                    size=status.st_size,
-                    modified=status.st_mtime,
-                    status=status,
-                    may_have_hook_log=entry.may_have_hook_log,
-                )
+        yield from _walk_folder(root, report)
     except OSError as error:
-        name = error.filename if isinstance(root, RemotePath) and error.filename else root
-        raise SourceError(f"{name}: {error.strerror or os.strerror(error.errno or 0)}") from error
+        raise SourceError(f"{root}: {error.strerror or os.strerror(error.errno or 0)}") from error
 
 
 def _walk_objects(root: RemotePath, sidecars: dict[str, str]) -> Iterator[TranscriptFile]:
@@ -264,15 +418,40 @@ def _walk_objects(root: RemotePath, sidecars: dict[str, str]) -> Iterator[Transc
             yield _make_transcript_file(path, path.stat())
 
 
-def _make_transcript_file(path: Path, status: os.stat_result) -> TranscriptFile:
-    return TranscriptFile(path=path, name=parse_file_name(path), size=status.st_size, modified=status.st_mtime)
+def _make_transcript_file(path: Path, status: os.stat_result | FileStatus) -> TranscriptFile:
+    return TranscriptFile(location=path, size=status.st_size, modified=status.st_mtime)
 
 
-def _walk_folder(root: Path, report: ListingErrorCallback) -> Iterator[FolderEntry]:
-    """Yield the transcripts below a folder, skipping and reporting folders that cannot be read."""
-    pending_folders = [str(root)]
-    while pending_folders:
-        folder = pending_folders.pop()
+def list_members(container: str) -> list[FolderEntry]:
+    """Return the sessions in a container, sorted by path, as if they were files in a folder.
+
+    Raises:
+        SourceError: the container cannot be read.
+    """
+    path = Path(container)
+    transcript_format = format_of_container(path)
+    if transcript_format is None:
+        return []
+    status = path.stat()
+    entries = (
+        FolderEntry(str(path.joinpath(*member.names)), member.status(status), may_have_hook_log=False)
+        for member in transcript_format.members(path)
+    )
+    return sorted(entries)
+
+
+def _walk_folder(root: Path, report: ListingErrorCallback) -> Iterator[list[FolderEntry]]:
+    """Yield the transcripts below a folder, sorted by path, in groups of files between which there is no folder.
+
+    Folders that cannot be read are reported and skipped, and so are compressed copies.
+    """
+    pending: list[str | list[FolderEntry]] = [str(root)]
+    """What comes next, in reverse: folders to list, and groups of files."""
+    while pending:
+        folder = pending.pop()
+        if isinstance(folder, list):
+            yield folder
+            continue
         try:
             with os.scandir(folder) as listing:
                 items = list(listing)
@@ -282,53 +461,87 @@ def _walk_folder(root: Path, report: ListingErrorCallback) -> Iterator[FolderEnt
             if not isinstance(error, FileNotFoundError):  # removed in the meantime
                 report(folder, error)
             continue
-        found: list[tuple[str, FileName, os.stat_result]] = []
-        others: set[str] = set()
-        failures: list[tuple[str, OSError]] = []
-        for item in items:
-            path = item.path.removeprefix("./")  # as in a `Path`
-            try:
-                if item.is_dir(follow_symlinks=False):
-                    pending_folders.append(path)
-                    others.add(path)
-                elif item.name.endswith(_TRANSCRIPT_SUFFIXES) and (name := parse_file_name(path)).role != "other":
-                    if status := _stat_transcript(item, root):
-                        found.append((path, name, status))
-                else:
-                    others.add(path)  # perhaps a link to a folder
-            except OSError as error:
-                failures.append((path, error))
-        has_agents = folder.endswith("subagents")  # the hook log is in the folder above
-        for path, name, status in found:
-            has_folder = has_agents or (others and hook_log_path_str(path).rpartition(os.sep)[0] in others)
-            yield FolderEntry(path, name, status, bool(has_folder))
-        # A folder that may be listed but not entered is reported once.
-        for path, failure in failures if found else failures[:1]:
-            report(path if found else folder, failure)
+        pending += _list_items(items, folder, root, report)
 
 
-def _stat_transcript(item: os.DirEntry[str], root: Path) -> os.stat_result | None:
+def _list_items(
+    items: Iterable[os.DirEntry[str]], folder: str, root: Path, report: ListingErrorCallback
+) -> Iterator[str | list[FolderEntry]]:
+    """Yield the folders and groups of transcripts in a folder, in reverse order."""
+    transcripts: dict[str, FileStatus] = {}
+    folders: list[str] = []
+    others: set[str] = set()
+    failures: list[tuple[str, OSError]] = []
+    members: dict[str, list[FolderEntry]] = {}
+    for item in items:
+        path = item.path.removeprefix("./")  # as in a `Path`
+        try:
+            if item.is_dir(follow_symlinks=False):
+                folders.append(path)
+                others.add(path)
+            elif item.name.endswith(_TRANSCRIPT_SUFFIXES) and parse_file_name(path).role != "other":
+                if status := _stat_transcript(item, root):
+                    transcripts[path] = status
+            elif item.name.endswith(CONTAINER_SUFFIXES) and _stat_transcript(item, root):
+                members[path] = _list_members_or_report(path, report)
+            else:
+                others.add(path)  # perhaps a link to a folder
+        except OSError as error:
+            failures.append((path, error))
+    # A folder that may be listed but not entered is reported once.
+    for path, failure in failures if transcripts else failures[:1]:
+        report(path if transcripts else folder, failure)
+    has_agents = folder.endswith("subagents")  # the hook log is in the folder above
+
+    def make_entry(path: str) -> FolderEntry:
+        has_folder = has_agents or (others and hook_log_path_str(path).rpartition(os.sep)[0] in others)
+        return FolderEntry(path, transcripts[path], bool(has_folder))
+
+    paths = [path for path in transcripts if not _is_compressed_copy(path, transcripts)]
+    # A folder is sorted like the paths of the files in it.
+    ordered = sorted([*paths, *(path + os.sep for path in (*folders, *members))], reverse=True)
+    for is_folder, run in groupby(ordered, lambda path: path.endswith(os.sep)):
+        if is_folder:
+            yield from (found for path in run if (found := members.get(path[:-1], path[:-1])))
+        else:
+            yield [*map(make_entry, run)][::-1]
+
+
+def _list_members_or_report(path: str, report: ListingErrorCallback) -> list[FolderEntry]:
+    try:
+        return list_members(path)
+    except SourceError as error:
+        report(path, OSError(errno.EIO, str(error).removeprefix(f"{path}: ")))
+        return []
+
+
+def _stat_transcript(item: os.DirEntry[str], root: Path) -> FileStatus | None:
     """Return the status of a file, or None if it is not a file inside `root`, or was removed in the meantime."""
     try:
         is_inside = item.is_file() and (not item.is_symlink() or is_inside_folder(Path(item.path), root))
-        return item.stat() if is_inside else None
+        if not is_inside:
+            return None
+        status = item.stat()
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ELOOP):
             return None
         raise
+    return FileStatus(
+        status.st_size, status.st_mtime, status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+    )
 
 
 def find_agents_by_content(files: Sequence[TranscriptFile], session: str) -> list[TranscriptFile]:
     """Return a session's subagent files that are identified by content instead of by name."""
-    formats = {format_of_path(file.path) for file in files if file.name.session_id == session}
+    formats = {format_of_path(file.location) for file in files if file.name.session_id == session}
     agent_files = []
     for file in files:
-        transcript_format = format_of_path(file.path)
+        transcript_format = format_of_path(file.location)
         if transcript_format not in formats:
             continue  # perf: files from other clients are not opened
-        name = transcript_format.as_agent_of(file.path, file.name, session)
+        name = transcript_format.as_agent_of(file.location, file.name, session)
         if name is not None:
-            agent_files.append(structs.replace(file, name=name))
+            agent_files.append(structs.replace(file, recorded_name=name))
     return agent_files
 
 

@@ -11,21 +11,21 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from toolspan.formats.claude.messages import parse_entry_messages
-from toolspan.formats.claude.records import decode_entry
 from toolspan.formats.jsonl import JsonLine
-from toolspan.formats.registry import choose_format, get_format, is_foreign
-from toolspan.formats.source import BytesSource, is_remote, source_for_path
+from toolspan.formats.lines import TranscriptReader
+from toolspan.formats.registry import choose_format, is_foreign
+from toolspan.formats.source import is_remote, source_for_path
 from toolspan.reading.cache import Cache, CacheKey, compute_file_stamp, default_folder
-from toolspan.reading.parallel import SCAN_JOB
+from toolspan.reading.facts import CALLS
+from toolspan.reading.rows import CallRow
 from toolspan.reading.timeline import starts_turn
-from toolspan.reading.transcript import Transcript, partial_reads
-from toolspan.types.ids import CallId, SourceLocation
-from toolspan.types.span import Branch, Span
+from toolspan.reading.transcript import Transcript
+from toolspan.types.span import Span
 
 MIN_BYTES = 8 << 20
 """Smaller files are read whole."""
@@ -34,20 +34,6 @@ _MARGIN_BYTES, _MARGIN_LINES = 4 << 20, 1_000
 _COUNTED_BYTES = 1 << 20
 _HEAD_BYTES = 1 << 16
 _PROMPT_MARK, _RESULT_MARK = b'"role":"user"', b'"tool_use_id"'
-
-
-class _CachedCall(msgspec.Struct, gc=False):
-    id: CallId
-    branch: Branch
-    parent_call: CallId | None
-    request_bytes: tuple[int, int] | None
-    result_bytes: tuple[int, int] | None
-
-
-class _CachedSummary(msgspec.Struct):
-    """The part of a cached `FileSummary` that an excerpt needs."""
-
-    calls: list[_CachedCall]
 
 
 def read_excerpt(path: Path, prefix: str) -> Transcript | None:
@@ -59,7 +45,7 @@ def read_excerpt(path: Path, prefix: str) -> Transcript | None:
     if is_remote(path):
         return None
     try:
-        if path.suffix != ".jsonl" or path.stat().st_size < MIN_BYTES or name in (partial_reads.get() or {}):
+        if path.suffix != ".jsonl" or path.stat().st_size < MIN_BYTES:
             return None
         calls = {call.id: call for call in _load_calls(path)}
         ids = [call_id for call_id in calls if call_id.startswith(prefix)]
@@ -67,25 +53,25 @@ def read_excerpt(path: Path, prefix: str) -> Transcript | None:
             return None
         source = source_for_path(path)
         head = source.read(0, _HEAD_BYTES)
-        if is_foreign(name, head, 0, len(head)) or choose_format(name, head, 0, len(head)).name != "claude":
+        transcript_format = choose_format(name, head, 0, len(head))
+        if is_foreign(name, head, 0, len(head)) or not transcript_format.has_local_bodies:
             return None
         call = calls[ids[0]]
         places = [place[0] for place in (call.request_bytes, call.result_bytes) if place]
-        lines = list(_excerpt_lines(path, call.id, places))
+        reader = transcript_format.make_reader(source, None)
+        lines = list(_excerpt_lines(path, reader, call.id, places))
     except (OSError, ValueError):  # the file has been removed, or emptied
         return None
-    claude = get_format("claude")
-    reader = claude.make_reader(source, None)
     reader.excerpt = lines
     for line in lines:
         reader.add_line(line)
     reader.finish()
-    transcript = Transcript(reader, claude)
+    transcript = Transcript(reader, transcript_format)
     transcript.spans = [_restore_links(span, calls.get(span.id)) for span in transcript.spans]
     return transcript
 
 
-def _restore_links(span: Span, cached: _CachedCall | None) -> Span:
+def _restore_links(span: Span, cached: CallRow | None) -> Span:
     """Return a span with the branch and the parent call from the cache, which depend on the whole file."""
     if cached is None or (cached.branch, cached.parent_call) == (span.branch, span.call.parent_call):
         return span
@@ -100,10 +86,10 @@ def keep_excerpt(transcript: Transcript, span: Span) -> list[Span]:
     path, reader = Path(transcript.file), transcript.reader
     if reader.excerpt is None:
         try:
-            if path.suffix != ".jsonl" or transcript.dialect != "claude" or path.stat().st_size < MIN_BYTES:
+            if path.suffix != ".jsonl" or not transcript.format.has_local_bodies or path.stat().st_size < MIN_BYTES:
                 return transcript.spans
             places = [place.offset for place in (span.call.place, span.result and span.result.place) if place]
-            reader.excerpt = list(_excerpt_lines(path, span.id, places))
+            reader.excerpt = list(_excerpt_lines(path, reader, span.id, places))
         except (OSError, ValueError):
             return transcript.spans
     numbers = {line.number for line in reader.excerpt}
@@ -114,26 +100,28 @@ def keep_excerpt(transcript: Transcript, span: Span) -> list[Span]:
     ]
 
 
-def _load_calls(path: Path) -> list[_CachedCall]:
+def _load_calls(path: Path) -> list[CallRow]:
     """Return the calls of a file from the cache; empty if the file has changed or is not cached."""
     folder, stamp = default_folder(), compute_file_stamp(path)
     if folder is None or stamp is None:
         return []
-    job_name = f"{SCAN_JOB.function.__module__}.{SCAN_JOB.function.__qualname__}"
-    key = CacheKey(os.path.abspath(path), str(path), job_name)  # noqa: PTH100
+    key = CacheKey(os.path.abspath(path), str(path), CALLS.name)  # noqa: PTH100
     for value in Cache(folder).load([(key, stamp)]).values():
         try:
-            return msgspec.msgpack.decode(value, type=_CachedSummary).calls
+            rows: list[CallRow] = CALLS.decode(value).calls
+            return rows
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return []
     return []
 
 
-def _excerpt_lines(path: Path, call_id: str, places: Sequence[int]) -> Iterator[JsonLine]:
+def _excerpt_lines(
+    path: Path, reader: TranscriptReader[Any], call_id: str, places: Sequence[int]
+) -> Iterator[JsonLine]:
     """Yield the lines around a call, whose request and result are at `places`, with their numbers in the file."""
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
         number, counted = 1, 0
-        for start, end in _ranges(data, call_id.encode(), places, str(path)):
+        for start, end in _ranges(data, call_id.encode(), places, reader):
             number += _count_newlines(data, counted, start)
             counted, at = start, start
             while at < end:
@@ -149,7 +137,9 @@ def _count_newlines(data: mmap.mmap, start: int, end: int) -> int:
     return sum(data[at : min(at + _COUNTED_BYTES, end)].count(b"\n") for at in range(start, end, _COUNTED_BYTES))
 
 
-def _ranges(data: mmap.mmap, needle: bytes, places: Sequence[int], file: str) -> list[tuple[int, int]]:
+def _ranges(
+    data: mmap.mmap, needle: bytes, places: Sequence[int], reader: TranscriptReader[Any]
+) -> list[tuple[int, int]]:
     """Return the byte ranges of whole lines that belong to the excerpt, in order."""
     ranges = [_line_at(data, 0)]
     for place in places:
@@ -158,7 +148,7 @@ def _ranges(data: mmap.mmap, needle: bytes, places: Sequence[int], file: str) ->
             start = data.rfind(b"\n", 0, max(0, start - 1)) + 1 if start > place - _MARGIN_BYTES else start
             end = _line_at(data, end)[1] if end < place + _MARGIN_BYTES else end
         ranges.append((start, end))
-    ranges += _find_prompt(data, min((start for start, _ in ranges[1:]), default=0), file)
+    ranges += _find_prompt(data, min((start for start, _ in ranges[1:]), default=0), reader)
     at = data.find(needle)
     while at >= 0:
         ranges.append(_line_at(data, at))
@@ -177,15 +167,13 @@ def _line_at(data: mmap.mmap, at: int) -> tuple[int, int]:
     return data.rfind(b"\n", 0, at) + 1, len(data) if end < 0 else end + 1
 
 
-def _find_prompt(data: mmap.mmap, before: int, file: str) -> list[tuple[int, int]]:
+def _find_prompt(data: mmap.mmap, before: int, reader: TranscriptReader[Any]) -> list[tuple[int, int]]:
     """Return the range of the last line before an offset that begins a turn; empty if there is none."""
-    source = BytesSource(b"", file)
     while (at := data.rfind(_PROMPT_MARK, 0, before)) >= 0:
         before, end = _line_at(data, at)
         line = data[before:end]
         if _RESULT_MARK not in line:
             with suppress(ValueError):  # a damaged line
-                place = SourceLocation(file, 1, before, len(line))
-                if any(map(starts_turn, parse_entry_messages(decode_entry(line).entry, place, source))):
+                if any(map(starts_turn, reader.messages_in([(before, line)]))):
                     return [(before, end)]
     return []

@@ -1,6 +1,6 @@
 """Follow transcripts while they grow.
 
-Only complete new lines are read. Only here can calls without a result be `requested`, `awaiting_permission` or
+`GrowingFile` reads the new lines. Only here can calls without a result be `requested`, `awaiting_permission` or
 `running`. A poll never blocks, `wait_for_changes` blocks until a file changes, and `follow` combines both.
 Start at `Follower.poll`.
 """
@@ -8,42 +8,27 @@ Start at `Follower.poll`.
 from __future__ import annotations
 
 import errno
-import io
 import os
-import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.formats.base import ContentCollector
-from toolspan.formats.jsonl import LineChunk, read_chunks
-from toolspan.formats.lines import TranscriptReader
-from toolspan.formats.pairing import LiveCallPairing
-from toolspan.formats.registry import choose_format, format_of_path, parse_file_name
-from toolspan.formats.source import FileSource, Source
+from toolspan.formats.registry import format_of_path, parse_file_name
 from toolspan.reading.discovery import find_transcripts, last_record_time
+from toolspan.reading.growing import GrowingFile, ResetReason
 from toolspan.types.ids import CallId
 from toolspan.types.session import Finding
 from toolspan.types.span import Span
 from toolspan.types.state import OPEN_STATES
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
-
-_HEAD, _TAIL = 1024, 256
 _TICK_MS, _STEP_MS, _GATHER_MS = 200, 50, 200
 _POLL_SECONDS = 1.0
 """The polling interval if the system cannot watch the files."""
-
-
-ResetReason = Literal["truncated", "replaced", "rewritten"]
 
 
 class CallAppeared(Struct, frozen=True):
@@ -78,27 +63,16 @@ class Follower:
     """
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
-        self.file = str(path)
-        if self.path.name.endswith(".zst"):
-            raise SourceError(f"{path}: a compressed transcript does not grow and cannot be followed")
-        self._finished = False
-        self._reset()
-
-    def _reset(self) -> None:
-        self._reader: TranscriptReader[Any] | None = None
-        self._calls: LiveCallPairing[Any] | None = None
-        self._content: ContentCollector | None = None
+        self._growing = GrowingFile(path)
+        self.path = self._growing.path
+        self.file = self._growing.file
         self._reported_spans: dict[CallId, Span] = {}
-        self._offset = 0
-        self._edges = (b"", b"")
-        self._inode: tuple[int, int] | None = None
-        self._last_signature: tuple[int, ...] | None = None
+        self._finished = False
 
     @property
     def findings(self) -> list[Finding]:
         """Problems found so far."""
-        return self._reader.findings if self._reader else []
+        return self._growing.reader.findings if self._growing.reader else []
 
     def poll(self) -> list[FollowUpdate]:
         """Return the changes since the last poll.
@@ -115,8 +89,8 @@ class Follower:
 
     def mark_started(self, call_id: str) -> None:
         """Mark a call as started, based on evidence outside the file."""
-        if self._calls is not None:
-            self._calls.mark_started(CallId(call_id))
+        if self._growing.calls is not None:
+            self._growing.calls.mark_started(CallId(call_id))
 
     def finish(self) -> list[FollowUpdate]:
         """Treat the file as complete and return the last changes. Afterwards the calls equal those from `read`.
@@ -125,13 +99,20 @@ class Follower:
         """
         resets = self._read_new_lines(last=True)
         self._finished = True
-        if self._reader is not None and self._calls is not None:
-            self._calls.finish(self._reader.branches())
+        if self._growing.reader is not None and self._growing.calls is not None:
+            self._growing.calls.finish(self._growing.reader.branches())
         return [*resets, *self._collect_updates()]
+
+    def _read_new_lines(self, size: int | None = None, *, last: bool = False) -> list[FileReset]:
+        reason = None if self._finished else self._growing.read_new_lines(size, last=last)
+        if reason is None:
+            return []
+        self._reported_spans.clear()
+        return [FileReset(self.file, reason)]
 
     def _collect_updates(self) -> list[CallAppeared | CallChanged]:
         updates: list[CallAppeared | CallChanged] = []
-        for span in self._calls.changed_spans() if self._calls else ():
+        for span in self._growing.calls.changed_spans() if self._growing.calls else ():
             before = self._reported_spans.get(span.id)
             if before is None:
                 updates.append(CallAppeared(span, self.file))
@@ -140,94 +121,10 @@ class Follower:
             self._reported_spans[span.id] = span
         return updates
 
-    def _read_new_lines(self, size: int | None = None, *, last: bool = False) -> list[FileReset]:
-        """Read the new lines, and return a reset if reading had to start over."""
-        reason: ResetReason | None = None
-        if self._finished:
-            return []
-        try:
-            status = self.path.stat()
-            if not stat.S_ISREG(status.st_mode):
-                raise SourceError(f"{self.path}: not a file that can be followed")
-            if _file_signature(status) == self._last_signature and not last:
-                return []
-            with self.path.open("rb", buffering=0) as stream:
-                status = os.fstat(stream.fileno())
-                if not self._offset:
-                    pass
-                elif (status.st_dev, status.st_ino) != self._inode:
-                    reason = "replaced"
-                elif status.st_size < self._offset:
-                    reason = "truncated"
-                elif self._read_edges(stream) != self._edges:
-                    reason = "rewritten"
-                if reason:
-                    self._reset()
-                end = status.st_size if size is None else min(size, status.st_size)
-                self._read_until(stream, end, last=last)
-                self._edges = self._read_edges(stream)
-                self._inode = (status.st_dev, status.st_ino)
-                self._last_signature = _file_signature(status) if size is None else None
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as error:
-            raise SourceError(f"{self.path}: {error.strerror or error}") from error
-        return [FileReset(self.file, reason)] if reason else []
-
-    def _read_edges(self, stream: BinaryIO) -> tuple[bytes, bytes]:
-        """Return the first and last bytes of the part already read, which identify the file."""
-        stream.seek(0)
-        head = stream.read(min(_HEAD, self._offset))
-        stream.seek(max(0, self._offset - _TAIL))
-        return head, stream.read(min(_TAIL, self._offset))
-
-    def _read_until(self, stream: BinaryIO, end: int, *, last: bool) -> None:
-        """Read from the current offset to `end`. An incomplete last line is only read if `last` is set."""
-        source = cast("Source", _BoundedSource(stream, end))
-        for chunk in read_chunks(source, offset=self._offset):
-            if not chunk.has_newline and not last:
-                return
-            if self._reader is None:
-                transcript_format = choose_format(self.file, chunk.data, chunk.start, chunk.end)
-                is_document = transcript_format.is_document(bytes(chunk.data[chunk.start : chunk.end]))
-                live_reader = None if is_document else transcript_format.make_live_reader(FileSource(self.path))
-                if live_reader is None:
-                    form = "one JSON document" if is_document else f"a file of {transcript_format.title}"
-                    raise SourceError(f"{self.path}: {form} cannot be followed, only read")
-                self._reader, self._calls, self._content = live_reader
-            self._add_chunk(self._reader, chunk)
-            self._offset = chunk.offset + chunk.source_length
-
-    def _add_chunk(self, reader: TranscriptReader[Any], chunk: LineChunk) -> None:
-        reader.add_chunk(chunk)
-
     @property
     def agent_starters(self) -> dict[str, str]:
         """Ids of the calls that started subagents, by agent id."""
-        return self._calls.agent_starters if self._calls else {}
-
-
-class _BoundedSource(io.RawIOBase):
-    """An open file limited to a fixed size, so that one poll sees a consistent state."""
-
-    def __init__(self, stream: BinaryIO, end: int) -> None:
-        super().__init__()
-        self._stream = stream
-        self._end = end
-
-    def open(self, offset: int = 0) -> BinaryIO:
-        self._stream.seek(offset)
-        return cast("BinaryIO", self)
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        view = memoryview(buffer)
-        data = self._stream.read(min(len(view), max(0, self._end - self._stream.tell())))
-        view[: len(data)] = data
-        return len(data)
-
-
-def _file_signature(status: os.stat_result) -> tuple[int, ...]:
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        return self._growing.calls.agent_starters if self._growing.calls else {}
 
 
 class _FileSetFollower(ABC):

@@ -7,31 +7,31 @@ after another when its spans are needed. `CallTable` holds only facts and reads 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.registry import format_of_path, get_format
 from toolspan.formats.source import is_remote, to_path
 from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, find_transcripts
+from toolspan.reading.facts import FileSummary, summarize_transcript
 from toolspan.reading.lineage import (
     Lineages,
     SessionFiles,
-    call_key,
     group_sessions,
+    link_keys,
     merge_copies,
-    row_keys,
-    sum_tokens,
 )
-from toolspan.reading.parallel import FileSummary, scan_files, summarize_transcript
+from toolspan.reading.parallel import scan_files
 from toolspan.reading.rows import CallRow
 from toolspan.reading.transcript import Transcript, read
 from toolspan.types.ids import CallId
-from toolspan.types.session import Tokens
+from toolspan.types.session import SessionInfo, Tokens
 from toolspan.types.span import Span
 
 
@@ -87,8 +87,20 @@ class History:
 class CallTable:
     """The calls, sessions and tokens of many files, without bodies. Each call occurs once."""
 
-    def __init__(self, files: Iterator[FileSummary] | Sequence[FileSummary]) -> None:
+    def __init__(self, files: Iterable[FileSummary], *, are_independent: bool = False) -> None:
+        """Create a table of files, which `are_independent` if their heads have no common links."""
         self.files = list(files)
+        self._are_independent = are_independent
+
+    def narrow(self, sessions: Iterable[SessionFiles[FileSummary]]) -> CallTable:
+        """Return a table with the calls and tokens of some sessions, perhaps without those of others.
+
+        perf: joining the calls takes longer than grouping the files.
+        """
+        if not self._are_independent:
+            return self
+        paths = {file.file for session in sessions for file in session.files}
+        return CallTable((file for file in self.files if file.file in paths), are_independent=True)
 
     @classmethod
     def from_transcripts(cls, transcripts: Sequence[Transcript]) -> CallTable:
@@ -100,15 +112,18 @@ class CallTable:
         """Groups of files that share sessions or calls."""
         lineages = Lineages()
         for file in self.files:
-            succeeded = (key.rpartition(" ") for key in file.successes)
-            keys = (call_key(call_id, None if batch == "None" else batch) for call_id, _, batch in succeeded)
-            lineages.add(file.file, file.info, chain(row_keys(file.calls), keys))
+            lineages.add(file.file, file.info, file.call_keys)
         return lineages
 
     @cached_property
     def calls(self) -> list[CallRow]:
-        """Every call once, in the session it belongs to, with subagents' calls linked to those that started them."""
+        """Every call once, in the session it belongs to, with subagents' calls linked to those that started them.
+
+        Successful calls are missing if the files leave them out.
+        """
         rows = merge_copies((row for file in self.files for row in file.calls), self.lineages)
+        if self._successes:  # a copy of a call may have succeeded
+            rows = [row for row in rows if row.state == "succeeded" or self._copy_key(row) not in self._successes]
         starters = self._agent_starters
         for n, row in enumerate(rows):
             starter = starters.get((row.session, row.agent)) if row.agent is not None else None
@@ -120,26 +135,17 @@ class CallTable:
         return rows
 
     @cached_property
-    def failures(self) -> list[CallRow]:
-        """The calls that did not succeed in any file."""
-        rows = [row for row in self.calls if row.error_group is not None or row.state != "succeeded"]
-        return [
-            row for row in rows if row.state == "succeeded" or self._call_group(row.file, row.id) not in self._succeeded
-        ]
-
-    @cached_property
     def call_count(self) -> int:
-        """The number of calls, excluding orphan results."""
-        remaining = [row for row in self.calls if self._call_group(row.file, row.id) not in self._succeeded]
-        return len(self._succeeded) + sum(row.state != "orphan_result" for row in remaining)
+        """Number of calls, without orphan results."""
+        return len(self._successes | {self._copy_key(row) for row in self.calls if row.state != "orphan_result"})
 
     @cached_property
-    def _succeeded(self) -> set[Hashable]:
-        """The keys of calls that have no row in some file, because they succeeded."""
-        return {self._call_group(file.file, key.rpartition(" ")[0]) for file in self.files for key in file.successes}
+    def _successes(self) -> set[tuple[str, Hashable]]:
+        """The keys of the calls that have no row in some file because they succeeded there."""
+        return {(call, self.lineages.group_of(file.file)) for file in self.files for call, _ in file.successes}
 
-    def _call_group(self, file: str, call_id: str) -> Hashable:
-        return self.lineages.group_of(file), call_id
+    def _copy_key(self, row: CallRow) -> tuple[str, Hashable]:
+        return row.id, self.lineages.group_of(row.file)
 
     @cached_property
     def _agent_starters(self) -> dict[tuple[str | None, str], str]:
@@ -172,7 +178,7 @@ class CallTable:
     @cached_property
     def tokens(self) -> Tokens:
         """The total number of tokens, counting each message once with the largest value of each field."""
-        return sum_tokens(file.message_tokens for file in self.files)
+        return _sum_tokens([("", self.files)])[""]
 
     @cached_property
     def sessions(self) -> list[SessionFiles[FileSummary]]:
@@ -190,23 +196,12 @@ class CallTable:
 
     @cached_property
     def tokens_by_session(self) -> dict[str, Tokens]:
-        """The tokens of each session, by its id. A message copied by a fork or resume belongs to the original."""
+        """The tokens of each session, by its id. A message copied by a fork or resume belongs to the original.
+
+        Input excludes cached tokens for every client.
+        """
         ordered = sorted(self.sessions, key=lambda session: self.lineages.rank(session.file.file))
-        owners: dict[str, str] = {}
-        sums = {session.id: Tokens() for session in ordered}
-        largest: dict[str, Tokens] = {}
-        for session in ordered:
-            for file in session.files:
-                for name, tokens in file.message_tokens.items():
-                    if name.startswith("#"):
-                        sums[session.id] += tokens
-                        continue
-                    owners.setdefault(name, session.id)
-                    before = largest.get(name)
-                    largest[name] = tokens if before is None else before.max_with(tokens)
-        for name, tokens in largest.items():
-            sums[owners[name]] += tokens
-        return sums
+        return _sum_tokens((session.id, session.files) for session in ordered)
 
     @cached_property
     def _session_ids(self) -> dict[str, str]:
@@ -214,10 +209,71 @@ class CallTable:
         return {file.file: session.id for session in self.sessions for file in session.files}
 
 
+class LinkedFile(Struct, frozen=True, gc=False, array_like=True):
+    """The part of a `FileHead` that relates files."""
+
+    links: list[int]
+    """Checksums of the `link_keys`, for `FileLinks`. The answer for a file depends only on files with which it has,
+    directly or through others, such a number in common.
+    """
+
+
+class FileHead(LinkedFile, frozen=True, gc=False, array_like=True):
+    """The facts of a file from which most questions see whether they need more of it."""
+
+    file: str
+    info: SessionInfo
+    has_content: bool
+    calls: int = 0
+    """Number of calls, without orphan results."""
+    has_failures: bool = False
+    """True if a call failed, or was never answered."""
+
+
+def make_head(file: FileSummary) -> FileHead:
+    """Return the head of a file."""
+    keys = link_keys(file, file.call_keys, file.message_tokens)
+    return FileHead(
+        links=checksum_keys(keys),
+        file=file.file,
+        info=file.info,
+        has_content=file.has_content,
+        calls=file.call_count,
+        has_failures=any(row.error_group is not None or row.state == "never_answered" for row in file.calls),
+    )
+
+
+def checksum_keys(keys: Iterable[str]) -> list[int]:
+    """Return the checksums of keys for `FileLinks`."""
+    return [zlib.crc32(key.encode("utf-8", "surrogatepass")) for key in keys]
+
+
+def _sum_tokens(groups: Iterable[tuple[str, Sequence[FileSummary]]]) -> dict[str, Tokens]:
+    """Return the tokens of each group of files. A message counts once, in the first group that contains it."""
+    owners: dict[str, tuple[str, bool]] = {}
+    sums: dict[str, Tokens] = {}
+    largest: dict[str, Tokens] = {}
+    for group, files in groups:
+        sums[group] = Tokens()
+        for file in files:
+            has_cached = get_format(file.info.client).input_includes_cache
+            for name, tokens in file.message_tokens.items():
+                if name.startswith("#"):
+                    sums[group] += tokens.without_cached() if has_cached else tokens
+                    continue
+                owners.setdefault(name, (group, has_cached))
+                before = largest.get(name)
+                largest[name] = tokens if before is None else before.max_with(tokens)
+    for name, tokens in largest.items():
+        group, has_cached = owners[name]
+        sums[group] += tokens.without_cached() if has_cached else tokens
+    return sums
+
+
 def _without_inherited_calls(file: FileSummary) -> FileSummary:
     """Return a file without the calls that a subagent's file repeats from its parent."""
     agent = file.info.agent_id
-    if agent is None or not get_format(file.info.dialect).agents_inherit_calls:
+    if agent is None or not get_format(file.info.client).agents_inherit_calls:
         return file
     return replace(file, calls=[row for row in file.calls if row.agent == agent])
 

@@ -6,7 +6,8 @@ the session. Every command uses these rules, so that their sums agree. Start at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from datetime import datetime
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -25,6 +26,8 @@ _STATE_STRENGTH = {"succeeded": 3, "interrupted": 1, "cancelled": 1, "never_answ
 
 All states that are not listed have the value 2.
 """
+_SEEN_BITS = 1 << 28
+"""The size of a bit set in which the numbers of a million files seldom share a bit."""
 _OFFSET_PREFIX = "byte-"
 """The prefix of ids that are made from an offset, which files that are not related may share."""
 
@@ -46,14 +49,36 @@ class FileFacts(Protocol):
 
 
 F = TypeVar("F", bound=FileFacts)
+N = TypeVar("N", bound=Hashable)
+T = TypeVar("T")
+
+
+class _LinkedGroups(Generic[N]):
+    """Disjoint groups of linked items."""
+
+    def __init__(self) -> None:
+        self.parents: dict[N, N] = {}
+        """For items that are linked to others, an item of the same group. perf: most files are alone."""
+
+    def link(self, item: N, other: N) -> None:
+        """Join the groups of two items."""
+        self.parents[self.find_top(item)] = self.find_top(other)
+
+    def find_top(self, item: N) -> N:
+        """Return the item that represents the group of `item`."""
+        top = item
+        while self.parents.get(top, top) != top:
+            top = self.parents[top]
+        while self.parents.get(item, item) != top:  # path compression: shorten the chain for the next lookup
+            self.parents[item], item = top, self.parents.get(item, top)
+        return top
 
 
 class Lineages:
     """Groups of files that share sessions, lines or calls."""
 
     def __init__(self) -> None:
-        self._parents: dict[str, str] = {}
-        """For files that are linked to others, a file of the same group. perf: most files are alone."""
+        self._groups = _LinkedGroups[str]()
         self._files_by_session: dict[str, str] = {}
         self._files_by_root: dict[str, str] = {}
         self._files_by_call: dict[str, str] = {}
@@ -70,23 +95,83 @@ class Lineages:
             others.add(self._files_by_root.setdefault(info.root, file))
         others.discard(file)
         for other in sorted(others):
-            self._parents[self._find_root(file)] = self._find_root(other)
+            self._groups.link(file, other)
 
     def group_of(self, file: str) -> Hashable:
         """Return the group that a file belongs to."""
-        return self._find_root(file)
+        return self._groups.find_top(file) if file in self._groups.parents else file  # perf: most files are alone
 
     def rank(self, file: str) -> tuple[bool, str, str, str]:
         """Return the sort key of a file (see `rank_file`). Files that were not added come last."""
         return self._ranks.get(file) or (False, "~", "~", file)
 
-    def _find_root(self, file: str) -> str:
-        top = file
-        while self._parents.get(top, top) != top:
-            top = self._parents[top]
-        while self._parents.get(file, file) != top:  # path compression: shorten the chain for the next lookup
-            self._parents[file], file = top, self._parents.get(file, top)
-        return top
+
+class FileLinks:
+    """Numbers that files share, to split very many files into parts that have nothing in common.
+
+    The numbers are checksums, which take 4 bytes each. Files whose different keys have the same checksum are in one
+    part by chance, which does no harm.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = array("I")
+        self._ends = array("Q")
+        """The count of numbers up to the end of each file's."""
+        self._seen_bits = bytearray(_SEEN_BITS >> 3)
+        self._repeated: set[int] = set()
+        """The numbers that may occur more than once, because their bits were set before."""
+
+    def add(self, numbers: Iterable[int]) -> None:
+        """Add the next file with its different numbers (see `checksum_keys`)."""
+        for number in numbers:
+            self._numbers.append(number)
+            place, bit = (number & _SEEN_BITS - 1) >> 3, 1 << (number & 7)
+            if self._seen_bits[place] & bit:
+                self._repeated.add(number)
+            else:
+                self._seen_bits[place] |= bit
+        self._ends.append(len(self._numbers))
+
+    def split(
+        self, count: int, choose: Callable[[Set[int]], Iterable[int]] | None = None
+    ) -> Iterator[tuple[list[int], bool]]:
+        """Yield the numbers of the files in parts of at least `count`, and whether some have common keys.
+
+        Files with common keys are in one part. `choose` gets the numbers of all such files, and returns the numbers of
+        the other files that are wanted, by default all.
+        """
+        groups = self._find_groups()
+        linked = {n for members in groups for n in members}
+        yield from _fill_parts(groups, count, are_linked=True)
+        others = (n for n in range(len(self._ends)) if n not in linked) if choose is None else choose(linked)
+        yield from _fill_parts(([n] for n in others), count, are_linked=False)
+
+    def _find_groups(self) -> list[list[int]]:
+        """Return the numbers of the files that have common keys, by group."""
+        groups = _LinkedGroups[int]()
+        firsts: dict[int, int] = {}
+        repeated = self._repeated
+        start = 0
+        for n, end in enumerate(self._ends):
+            for number in self._numbers[start:end]:
+                if number in repeated and (first := firsts.setdefault(number, n)) != n:
+                    groups.link(n, first)
+            start = end
+        members: dict[int, list[int]] = {}
+        for n in sorted({*groups.parents, *groups.parents.values()}):
+            members.setdefault(groups.find_top(n), []).append(n)
+        return list(members.values())
+
+
+def _fill_parts(groups: Iterable[list[int]], count: int, *, are_linked: bool) -> Iterator[tuple[list[int], bool]]:
+    part: list[int] = []
+    for members in groups:
+        part += members
+        if len(part) >= count:
+            yield sorted(part), are_linked
+            part = []
+    if part:
+        yield sorted(part), are_linked
 
 
 def rank_file(file: str, info: SessionInfo) -> tuple[bool, str, str, str]:
@@ -99,11 +184,6 @@ def call_key(call_id: str, batch: str | None) -> str:
     return f"{call_id} {batch}" if batch and not batch.startswith(_OFFSET_PREFIX) else ""
 
 
-def row_keys(rows: Iterable[CallRow]) -> Iterable[str]:
-    """Return the `call_key` of each row."""
-    return (call_key(row.id, row.batch) for row in rows)
-
-
 def merge_copies(rows: Iterable[CallRow], lineages: Lineages) -> list[CallRow]:
     """Merge copies of each call into one row: the best copy, at the position of the first."""
     firsts: dict[tuple[str, Hashable], CallRow] = {}
@@ -113,11 +193,12 @@ def merge_copies(rows: Iterable[CallRow], lineages: Lineages) -> list[CallRow]:
         if firsts.setdefault(key, row) is not row:
             others.setdefault(key, []).append(row)
 
-    def rank(row: CallRow) -> tuple[int, bool, str, tuple[bool, str, str, str]]:
+    def rank(row: CallRow) -> tuple[int, bool, bool, str, tuple[bool, str, str, str]]:
         """Return a sort key that puts the best copy first. Old clients give copies new, later times."""
         is_in_own_session = row.session is not None and parse_file_name(row.file).session_id == row.session
         strength = _STATE_STRENGTH.get(row.state, 2)
-        return -strength, not is_in_own_session, row.requested or "~", lineages.rank(row.file)
+        knows_more = row.error_group is not None  # a copy may lack the notification that the background command failed
+        return -strength, not knows_more, not is_in_own_session, row.requested or "~", lineages.rank(row.file)
 
     for key, copies in others.items():
         firsts[key] = min(firsts[key], *copies, key=rank)
@@ -145,12 +226,12 @@ class SessionFiles(Struct, Generic[F], frozen=True, kw_only=True):
     @property
     def started_at(self) -> str | None:
         """The earliest start time recorded in any of the files."""
-        return _extreme(min, (file.info.started_at for file in self.files))
+        return find_extreme(min, (file.info.started_at for file in self.files))
 
     @property
     def ended_at(self) -> str | None:
         """The latest end time recorded in any of the files."""
-        return _extreme(max, (file.info.ended_at for file in self.files))
+        return find_extreme(max, (file.info.ended_at for file in self.files))
 
     @property
     def cwd(self) -> str | None:
@@ -168,9 +249,10 @@ class SessionFiles(Struct, Generic[F], frozen=True, kw_only=True):
         return (since is None or max(start, end) >= since) and (until is None or min(start, end) < until)
 
 
-def _extreme(
+def find_extreme(
     choose: Callable[[Iterable[tuple[datetime, str]]], tuple[datetime, str]], times: Iterable[str | None]
 ) -> str | None:
+    """Return the earliest or latest of these timestamps, or None if there is none."""
     parsed = [(time, at) for at in times if at and (time := parse_timestamp(at))]
     return choose(parsed)[1] if parsed else None
 
@@ -192,7 +274,7 @@ def group_sessions(files: Sequence[F]) -> list[SessionFiles[F]]:
         if info.agent_id is not None or name.role == "agent":
             agent_files.append(file)
             continue
-        session = info.session_id or PurePath(file.file).name.partition(".")[0]
+        session = _main_session(file)
         mains.setdefault(session, []).append(file)
         ids_by_stem.setdefault(name.session_id or name.stem, session)
     agents: dict[str, list[F]] = {}
@@ -206,6 +288,23 @@ def group_sessions(files: Sequence[F]) -> list[SessionFiles[F]]:
     sessions = [_make_session(session, members, agents.pop(session, [])) for session, members in mains.items()]
     sessions += [_make_session(session, [], members) for session, members in agents.items()]
     return sorted(sessions, key=lambda session: (session.started_at or "", session.id))
+
+
+def link_keys(file: FileFacts, call_keys: Iterable[str], messages: Iterable[str]) -> set[str]:
+    """Return keys of a file, such that files without a common key neither share a session nor affect each other's.
+
+    These are all names by which `group_sessions`, `Lineages` and `CallTable.tokens_by_session` relate files.
+    """
+    info, name = file.info, parse_file_name(file.file)
+    sessions = {*info.session_ids, _main_session(file), info.agent_id, info.forked_from, name.session_id, name.stem}
+    keys = {key for key in (*sessions, info.root, *call_keys) if key}
+    keys.update(message for message in messages if not message.startswith("#"))
+    return keys
+
+
+def _main_session(file: FileFacts) -> str:
+    """Return the id of the session that a file of a main conversation records, or else names."""
+    return file.info.session_id or PurePath(file.file).name.partition(".")[0]
 
 
 def sessions_named(sessions: Sequence[SessionFiles[F]], prefix: str) -> list[SessionFiles[F]]:
@@ -253,16 +352,17 @@ def sum_tokens(files: Iterable[dict[str, Tokens]]) -> Tokens:
 
 
 class CopyTracker:
-    """A set of the keys seen so far, to detect the slices and calls that resumed and forked sessions copied."""
+    """The keys seen so far, to detect the slices and calls that resumed and forked sessions copied."""
 
     def __init__(self, lineages: Lineages) -> None:
         self._lineages = lineages
-        self._seen: set[Hashable] = set()
+        self._seen: dict[Hashable, set[Hashable]] = {}
 
-    def add_if_new(self, file: str, *name: Hashable) -> bool:
-        """Add a key of a file, and return whether it is new in the group of files that share sessions with it."""
-        key = (self._lineages.group_of(file), *name)
-        if key in self._seen:
-            return False
-        self._seen.add(key)
-        return True
+    def take_new(self, file: str, items: Iterable[T], key: Callable[[T], Hashable]) -> Iterator[T]:
+        """Yield the items of a file whose key is new in the group of files that share sessions with it."""
+        seen = self._seen.setdefault(self._lineages.group_of(file), set())
+        for item in items:
+            name = key(item)
+            if name not in seen:
+                seen.add(name)
+                yield item

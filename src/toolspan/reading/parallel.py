@@ -1,6 +1,7 @@
 """Run one job per file on all cores, or read ahead, in forked processes.
 
-Only values are passed between processes, never objects with open files. Start at `parallel_map` or `read_ahead`.
+Only values are passed between processes, never objects with open files. Start at `parallel_map` or `read_ahead`; all
+processes are started by `fork_process`.
 """
 
 from __future__ import annotations
@@ -10,23 +11,19 @@ import os
 import select
 import signal
 import struct
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Generic, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 import msgspec
-from msgspec import Struct
 
-from toolspan.errors import SourceError, ToolspanError
+from toolspan.errors import ToolspanError
 from toolspan.formats.remote import RemotePath
-from toolspan.formats.source import to_path
-from toolspan.reading.rows import CallRow
-from toolspan.types.session import Finding, SessionInfo, Tokens
-from toolspan.types.span import LineCounts, Span
-
-if TYPE_CHECKING:
-    from toolspan.reading.transcript import Transcript
+from toolspan.formats.source import stat_file
+from toolspan.reading.facts import SCAN_JOB, FileJob, FileSummary, ReadFacts, read_facts
 
 IndexedTask = Callable[[int], object]
 """The work for one index. A result of type bytes is sent unchanged, and any other result is pickled."""
@@ -49,8 +46,32 @@ T = TypeVar("T")
 
 
 def count_cores() -> int:
-    """Return the number of processes that can run at once."""
-    return (os.cpu_count() or 1) if hasattr(os, "fork") else 1
+    """Return the number of processes that can run at once. A worker of a process pool uses one core."""
+    return (os.cpu_count() or 1) if hasattr(os, "fork") and not is_pool_worker() else 1
+
+
+def is_pool_worker() -> bool:
+    """Return whether this process is a worker of a pool. It is a daemon then, and must not start other processes."""
+    processes = sys.modules.get("multiprocessing.process")  # perf: nothing else needs to import it
+    return processes is not None and bool(processes.current_process().daemon)
+
+
+def fork_process(run: Callable[[], bool]) -> int:
+    """Run a function in a copy of this process, and return its id. It exits with code 0 if the function returns True.
+
+    Raises:
+        OSError: the system allows no more processes.
+    """
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process receives the signal too, and ends its copies
+        gc.freeze()  # perf: exclude existing objects from collection, which would copy their memory pages
+        if run():
+            code = 0
+    finally:
+        os._exit(code)
 
 
 class Epilogue:
@@ -136,16 +157,14 @@ def _start_workers(
         for _ in range(count):
             read_end, write_end = _make_pipe(_RESULT_PIPE_BYTES)
             stream = open(read_end, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by `fork_map`
+            inherited = [stream, *(worker.results for worker in workers)]
             try:
-                pid = os.fork()
+                pid = fork_process(partial(_run_worker, inherited, queue, shares, work, write_end, epilogue))
             except OSError:
                 stream.close()
-                os.close(write_end)
                 raise
-            if not pid:
-                inherited = [stream, *(worker.results for worker in workers)]
-                _run_worker(inherited, queue, shares, work, write_end, epilogue)
-            os.close(write_end)
+            finally:
+                os.close(write_end)
             workers.append(_ForkedWorker(pid, stream))
 
 
@@ -166,32 +185,25 @@ def _run_worker(
     work: IndexedTask,
     write_end: int,
     epilogue: Epilogue | None,
-) -> NoReturn:
-    """Process shares from the queue until none are left, then run the epilogue and exit. Code 0 means success."""
-    code = 1
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process receives the signal too, and ends the workers
-        gc.freeze()  # perf: exclude existing objects from collection, which would copy their memory pages
-        for stream in inherited:
-            stream.close()
-        batch = bytearray()
-        while number := queue.read(_INDEX_FORMAT.size):
-            for n in shares[_INDEX_FORMAT.unpack(number)[0]]:
-                kind, data = _run_task(work, n)
-                batch += _RESULT_HEADER.pack(n, kind, len(data))
-                if len(batch) + len(data) < _BATCH_BYTES:
-                    batch += data
-                    continue
-                _write_all(write_end, batch)
-                batch.clear()
-                _write_all(write_end, data)
+) -> bool:
+    """Process shares from the queue until none are left, then run the epilogue. Return whether it succeeded."""
+    for stream in inherited:
+        stream.close()
+    batch = bytearray()
+    while number := queue.read(_INDEX_FORMAT.size):
+        for n in shares[_INDEX_FORMAT.unpack(number)[0]]:
+            kind, data = _run_task(work, n)
+            batch += _RESULT_HEADER.pack(n, kind, len(data))
+            if len(batch) + len(data) < _BATCH_BYTES:
+                batch += data
+                continue
             _write_all(write_end, batch)
             batch.clear()
-        _send(write_end, 0, _END, b"")
-        if epilogue is None or epilogue.function():
-            code = 0
-    finally:
-        os._exit(code)
+            _write_all(write_end, data)
+        _write_all(write_end, batch)
+        batch.clear()
+    _send(write_end, 0, _END, b"")
+    return epilogue is None or epilogue.function()
 
 
 def _run_task(work: IndexedTask, n: int) -> tuple[int, bytes]:
@@ -295,13 +307,11 @@ def read_ahead(produce: Callable[[], Iterable[T]]) -> Generator[T, None, None]:
     read_end, write_end = _make_pipe(_AHEAD_BYTES)
     with open(read_end, "rb") as stream:  # noqa: PTH123
         try:
-            pid = os.fork()
+            pid = fork_process(partial(_run_producer, stream, produce, write_end))
         except OSError:
             os.close(write_end)
             yield from produce()
             return
-        if not pid:
-            _run_producer(stream, produce, write_end)
         os.close(write_end)
         try:
             while True:
@@ -319,27 +329,23 @@ def read_ahead(produce: Callable[[], Iterable[T]]) -> Generator[T, None, None]:
             os.waitpid(pid, 0)
 
 
-def _run_producer(inherited: BinaryIO, produce: Callable[[], Iterable[object]], write_end: int) -> NoReturn:
-    """Send the items of `produce`, then exit. Exit at the next item if the parent has ended."""
-    try:
-        import pickle
+def _run_producer(inherited: BinaryIO, produce: Callable[[], Iterable[object]], write_end: int) -> bool:
+    """Send the items of `produce`. If the parent has ended, the next item raises an error."""
+    import pickle
 
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process receives the signal too, and ends this one
-        gc.freeze()  # perf: as in `_run_worker`
-        inherited.close()
-        try:
-            for item in produce():
-                try:
-                    kind, data = _OBJECT, pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
-                except RecursionError:
-                    kind, data = _NESTED, _dump_nested(item)
-                _send(write_end, 0, kind, data)
-            kind, data = _END, b""
-        except Exception as error:  # noqa: BLE001 - raised again in the parent process
-            kind, data = _ERROR, _dump_error(error)
-        _send(write_end, 0, kind, data)
-    finally:
-        os._exit(0)
+    inherited.close()
+    try:
+        for item in produce():
+            try:
+                kind, data = _OBJECT, pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
+            except RecursionError:
+                kind, data = _NESTED, _dump_nested(item)
+            _send(write_end, 0, kind, data)
+        kind, data = _END, b""
+    except Exception as error:  # noqa: BLE001 - raised again in the parent process
+        kind, data = _ERROR, _dump_error(error)
+    _send(write_end, 0, kind, data)
+    return True
 
 
 def _dump_error(error: Exception) -> bytes:
@@ -405,72 +411,62 @@ each process about as long as reading ten small objects.
 """
 
 AdvanceCallback = Callable[[int], None]
-ResultCallback = Callable[[int, T, bytes | None], None]
-ENCODE_ERRORS = (UnicodeEncodeError, OverflowError)
-"""Errors raised for lone surrogates, undecodable file names or huge numbers. Such values are pickled,
-which is slower.
-"""
-
-
-class FileJob(NamedTuple, Generic[T]):
-    """A function that takes a path, and the type of its result."""
-
-    function: Callable[[Path | str], T]
-    result_type: type[T]
-    finds_causes: bool = True
-    """True if the job finds the causes of failed commands, which needs more modules."""
+FactsCallback = Callable[[int, list[Any], list[bytes | None]], None]
 
 
 def parallel_map(
-    paths: Sequence[Path],
+    paths: Sequence[Path | str],
     job: FileJob[T],
     *,
     advance: AdvanceCallback = lambda _: None,
-    on_result: ResultCallback[T] | None = None,
+    on_facts: FactsCallback | None = None,
     epilogue: Epilogue | None = None,
+    read: ReadFacts = read_facts,
 ) -> Iterator[T]:
     """Yield the job's result for each path, in order. `advance` is called with the number of bytes processed.
 
-    `on_result` is called in the process that computed a result, with its index, the result, and its MessagePack form if
-    the result is sent to another process. The `epilogue` follows the last result of each process, as in `fork_map`.
+    `on_facts` is called in the process that read a file with `read`, with its index, the facts of each kind, and their
+    encoded form. The `epilogue` follows the last result of each process, as in `fork_map`.
     """
     sizes: list[int] = []
     remote_count = 0
     for path in paths:
-        is_object = isinstance(path, RemotePath)
-        remote_count += is_object
+        remote_count += isinstance(path, RemotePath)
         try:
-            status = path.stat() if is_object else os.stat(path)  # noqa: PTH116 - perf: called for every file
-            sizes.append(status.st_size)
+            sizes.append(stat_file(path).st_size)
         except OSError:
             sizes.append(0)
-    if sum(sizes) < _SERIAL_LIMIT_BYTES and remote_count <= SERIAL_OBJECTS:
+    if (sum(sizes) < _SERIAL_LIMIT_BYTES and remote_count <= SERIAL_OBJECTS) or count_cores() == 1:
         for n, (path, size) in enumerate(zip(paths, sizes, strict=True)):
-            value = job.function(path)
-            if on_result is not None:
-                on_result(n, value, None)
-            yield value
+            facts = read(path, job.kinds)
+            if on_facts is not None:
+                on_facts(n, facts, [kind.encode(item) for kind, item in zip(job.kinds, facts, strict=True)])
+            yield job.join(*facts)
             advance(size)
         if epilogue is not None:
             epilogue.run_here()
         return
     _import_readers(paths, finds_causes=job.finds_causes)
-    decode = msgspec.msgpack.Decoder(job.result_type).decode
 
     def run_job(n: int) -> object:
-        value = job.function(paths[n])
-        data = encode_msgpack(value)
-        if on_result is not None:
-            on_result(n, value, data)
-        return value if data is None else data
+        facts = read(paths[n], job.kinds)
+        encoded = [kind.encode(item) for kind, item in zip(job.kinds, facts, strict=True)]
+        if on_facts is not None:
+            on_facts(n, facts, encoded)
+        return facts if None in encoded else msgspec.msgpack.encode(encoded)
 
+    decode = msgspec.msgpack.Decoder(list[bytes]).decode
     results = fork_map(sizes, run_job, waits=remote_count > 0, epilogue=epilogue)
     for result, size in zip(results, sizes, strict=True):
-        yield decode(result) if isinstance(result, bytes) else cast("T", result)
+        if isinstance(result, bytes):
+            facts = [kind.decode(data) for kind, data in zip(job.kinds, decode(result), strict=True)]
+        else:
+            facts = cast("list[Any]", result)
+        yield job.join(*facts)
         advance(size)
 
 
-def _import_readers(paths: Iterable[Path], *, finds_causes: bool) -> None:
+def _import_readers(paths: Iterable[Path | str], *, finds_causes: bool) -> None:
     """Import the modules that read these files before forking, so that not every worker imports them."""
     from toolspan.formats.registry import format_of_path
     from toolspan.formats.source import BytesSource
@@ -482,77 +478,6 @@ def _import_readers(paths: Iterable[Path], *, finds_causes: bool) -> None:
         failing_programs("$(true)")  # creates the shell parser, which plain commands do not need
     for transcript_format in {format_of_path(path) for path in paths}:
         transcript_format.make_reader(BytesSource(b""), None)
-
-
-def encode_msgpack(value: object) -> bytes | None:
-    """Encode a value as MessagePack, or return None if that is not possible."""
-    try:
-        return msgspec.msgpack.encode(value)
-    except ENCODE_ERRORS:
-        return None
-
-
-class FileSummary(Struct, frozen=True, kw_only=True, gc=False):
-    """The calls, tokens and findings of one transcript, without bodies."""
-
-    file: str
-    info: SessionInfo
-    counts: LineCounts
-    calls: list[CallRow]
-    message_tokens: dict[str, Tokens]
-    findings: list[Finding]
-    started: dict[str, str] = {}
-    started_by: str | None = None
-    """The call that started this subagent, if the side file already named it when the transcript was read."""
-    successes: list[str] = []
-    """Keys of the calls omitted from `calls` because they succeeded."""
-    last_batch: str | None = None
-    """The message of the last call. While the session runs, the unanswered calls of this message are running too."""
-    problem: str | None = None
-    """The reason why the file could not be read. If set, the other fields are empty."""
-
-    @property
-    def has_content(self) -> bool:
-        """True if the file contains calls."""
-        return bool(self.calls or self.successes)
-
-
-def scan_file(path: Path | str) -> FileSummary:
-    """Return the summary of one file. Does not raise if the file is unreadable: `problem` is set instead."""
-    from toolspan.reading.transcript import read_known  # perf: not needed for cached files
-
-    try:
-        transcript = read_known(to_path(path))
-        return summarize_transcript(transcript, transcript.iter_spans())
-    except SourceError as error:
-        return unreadable_summary(path, error)
-
-
-def summarize_transcript(transcript: Transcript, spans: Iterable[Span]) -> FileSummary:
-    """Return the summary of a transcript, with a row for each of `spans`."""
-    rows = [transcript.make_row(span) for span in spans]
-    return FileSummary(
-        file=transcript.file,
-        info=transcript.info,
-        counts=transcript.counts,
-        calls=rows,
-        message_tokens=transcript.message_tokens,
-        findings=transcript.findings,
-        started=transcript.agent_starters,
-        started_by=transcript.agent_origin.starter_call,
-        last_batch=next((row.batch for row in reversed(rows) if row.branch == "active"), None),
-    )
-
-
-def unreadable_summary(path: Path | str, error: SourceError) -> FileSummary:
-    """Return the summary of a file that cannot be read."""
-    return FileSummary(
-        file=str(path), info=SessionInfo(), counts=LineCounts(), calls=[], message_tokens={},
-        findings=[], problem=str(error),
-    )  # fmt: skip
-
-
-SCAN_JOB = FileJob(scan_file, FileSummary)
 
 
 def scan_files(paths: Sequence[Path], *, advance: AdvanceCallback = lambda _: None) -> Iterator[FileSummary]:

@@ -1,22 +1,30 @@
-"""One flat row per call, for JSON lines, tables, the cache and other processes.
+"""One flat row per call. JSON, CSV, the tables, the cache and the UI take their fields from it.
 
 A row holds facts and locations, never bodies. Times are kept as the client wrote them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import repeat
+from operator import attrgetter, itemgetter
+from types import GenericAlias
+from typing import Any, TypeVar
+
 import msgspec
 from msgspec import Struct
 
 from toolspan.types.error_kinds import ErrorKind, Retry
 from toolspan.types.ids import SourceLocation
-from toolspan.types.session import Dialect
-from toolspan.types.span import Branch, Hook, HookOutcome, Notification, Permission, Span
+from toolspan.types.session import ClientName
+from toolspan.types.span import Branch, Event, Hook, HookOutcome, Notification, Permission, Span
 from toolspan.types.state import State
 from toolspan.types.tool_kinds import ToolKind
 
+T = TypeVar("T", bound=Struct)
 
-class HookRow(Struct, frozen=True, kw_only=True, gc=False):
+
+class HookRow(Struct, frozen=True, gc=False):
     """A hook that ran for a call."""
 
     point: str
@@ -27,13 +35,13 @@ class HookRow(Struct, frozen=True, kw_only=True, gc=False):
     duration_ms: int | float | None
 
 
-class CallRow(Struct, frozen=True, kw_only=True, gc=False):
+class CallRow(Struct, frozen=True, gc=False):
     """One call as a flat row. `toolspan calls --json` prints exactly these fields."""
 
     file: str
     """Path of the transcript."""
     id: str
-    """The call's id. In JSON, it is empty if the client did not assign one."""
+    """The call's id. If the client assigned none, it begins with `#` in tables and is empty in JSON."""
     tool: str | None
     """Name of the tool; null for an orphan result."""
     kind: ToolKind
@@ -59,11 +67,11 @@ class CallRow(Struct, frozen=True, kw_only=True, gc=False):
     result_line: int | None
     """Line number of the result, starting at 1."""
     requested: str | None
-    """Time of the request, as recorded."""
+    """Time of the request."""
     finished: str | None
-    """Time at which the client wrote the result, as recorded."""
+    """Time at which the client wrote the result."""
     duration_ms: int | None
-    """Time from request to result, including any wait for permission."""
+    """Time from request to result, or to the end of a background command, including any wait for permission."""
     target: str | None
     """The subject of the call: a path, command, pattern or address."""
     message: str | None
@@ -110,18 +118,21 @@ class CallRow(Struct, frozen=True, kw_only=True, gc=False):
     """Offset and length of the line that contains the request."""
     result_bytes: tuple[int, int] | None
     """Offset and length of the line that contains the result."""
-    dialect: Dialect = "claude"
-    """The transcript format."""
+    client: ClientName = "claude"
+    """The client that wrote the transcript."""
+    continues: str | None = None
+    """The call whose background command this call reads, writes to or stops. Its time is part of that command's."""
+    polls: int = 0
+    """Number of calls that continue the background command of this call."""
 
 
 def make_call_row(span: Span, file: str) -> CallRow:
     """Return the row for a span."""
-    call, result = span.call, span.result
-    request_place = call.place
-    result_place = result.place if result else None
+    call, result, events = span.call, span.result, span.events
+    request_at, result_at = call.at, result.at if result else 0
     advice = span.advice
     cause = None
-    if span.state != "succeeded" or span.events:
+    if span.state != "succeeded" or events:
         from toolspan.reading.causes import find_cause  # perf: its patterns take long to compile
 
         cause = find_cause(span)
@@ -136,10 +147,10 @@ def make_call_row(span: Span, file: str) -> CallRow:
         error_program=cause.program if cause else None,
         error_text=cause.text if cause else None,
         is_error=result.is_error if result else None,
-        paired=request_place is not None and result_place is not None,
+        paired=bool(request_at and result),
         background=span.background,
-        request_line=request_place.line if request_place else None,
-        result_line=result_place.line if result_place else None,
+        request_line=SourceLocation.packed_line(request_at) if request_at else None,
+        result_line=SourceLocation.packed_line(result_at) if result else None,
         requested=call.requested_at,
         finished=result.finished_at if result else None,
         duration_ms=span.duration_ms,
@@ -160,25 +171,21 @@ def make_call_row(span: Span, file: str) -> CallRow:
         deferred=span.deferred,
         truncated=bool(result and result.truncated),
         copies=len(span.copies),
-        hooks=tuple(
-            HookRow(
-                point=event.point,
-                name=event.name,
-                outcome=event.outcome,
-                command=event.command,
-                exit_code=event.exit_code,
-                duration_ms=event.duration_ms,
-            )
-            for event in span.events
-            if isinstance(event, Hook)
-        ),
-        background_outcome=next((e.status for e in reversed(span.events) if isinstance(e, Notification)), None),
-        permission=next((event.decision for event in span.events if isinstance(event, Permission)), None),
-        evidence=tuple((evidence.rule, evidence.text) for evidence in span.evidence),
-        request_bytes=_byte_range(request_place),
-        result_bytes=_byte_range(result_place),
-        dialect=call.dialect,
+        hooks=_hook_rows(events) if events else (),
+        background_outcome=_background_outcome(events) if events else None,
+        permission=_permission_decision(events) if events else None,
+        evidence=tuple([(evidence.rule, evidence.text) for evidence in span.evidence]),
+        request_bytes=SourceLocation.packed_range(request_at) if request_at else None,
+        result_bytes=SourceLocation.packed_range(result_at) if result else None,
+        client=call.client,
+        continues=call.continues,
+        polls=span.polls if events else 0,
     )
+
+
+def command_ms(row: CallRow) -> int | None:
+    """Return the duration that counts in totals and rankings: none for calls that continue a background command."""
+    return None if row.continues else row.duration_ms
 
 
 def has_client_id(row: CallRow) -> bool:
@@ -186,8 +193,54 @@ def has_client_id(row: CallRow) -> bool:
     return not row.id.startswith("#")
 
 
-def _byte_range(place: SourceLocation | None) -> tuple[int, int] | None:
-    return (place.offset, place.length) if place else None
+def _hook_rows(events: Sequence[Event]) -> tuple[HookRow, ...]:
+    return tuple(
+        HookRow(
+            point=event.point,
+            name=event.name,
+            outcome=event.outcome,
+            command=event.command,
+            exit_code=event.exit_code,
+            duration_ms=event.duration_ms,
+        )
+        for event in events
+        if isinstance(event, Hook)
+    )
+
+
+def _background_outcome(events: Sequence[Event]) -> str | None:
+    return next((event.status for event in reversed(events) if isinstance(event, Notification)), None)
+
+
+def _permission_decision(events: Sequence[Event]) -> str | None:
+    return next((event.decision for event in events if isinstance(event, Permission)), None)
+
+
+def rows_to_columns(rows: Sequence[T], kind: type[T]) -> list[Any]:
+    """Return the number of rows and then the values of each field. A column of equal values has only the first.
+
+    perf: 60,000 call rows of 1,800 files take 19 MB as MessagePack, and 54 MB as maps. Encoding takes 0.15 s (maps:
+    0.06 s). Decoding with `column_types` and `columns_to_rows` takes as long as maps do, 0.15-0.19 s.
+    """
+    columns: list[Any] = [len(rows)]
+    for name in kind.__struct_fields__:
+        values = list(map(attrgetter(name), rows))
+        columns.append(values[:1] if values and values.count(values[0]) == len(values) else values)
+    return columns
+
+
+def columns_to_rows(columns: Sequence[Any], kind: type[T]) -> list[T]:
+    """Return the rows from which `rows_to_columns` made the columns."""
+    count, *values = columns
+    if count == 1:  # perf: many files have one call
+        return [kind(*map(itemgetter(0), values))]
+    return list(map(kind, *(repeat(column[0], count) if len(column) < count else column for column in values)))
+
+
+def column_types(kind: type[Struct]) -> Any:
+    """Return the type with which msgspec decodes the columns of rows."""
+    columns = (GenericAlias(list, field.type) for field in msgspec.structs.fields(kind))
+    return GenericAlias(tuple, (int, *columns))
 
 
 def encode_json_line(row: Struct | dict[str, object]) -> bytes:

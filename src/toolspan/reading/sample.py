@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import re
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
+
+END = datetime(2026, 11, 8, 20, tzinfo=UTC)
+"""A time shortly after the last session."""
+
+_TIMESTAMP = re.compile(rb'"timestamp":"([^"]+)"')
 
 
 def archive() -> Path:
     """Return the path of the sample archive. Its `claude` subfolder is a client folder."""
     return Path(str(resources.files("toolspan.reading") / "sample_archive"))
+
+
+def copy_archive(folder: Path) -> Path:
+    """Copy the sample archive to a folder that may be changed, and return the folder.
+
+    A transcript gets the time of its last record, so that the same session is always the newest. Files that the sample
+    does not have are kept.
+    """
+    for source in archive().rglob("*"):
+        if not source.is_file():
+            continue
+        data, target = source.read_bytes(), folder / source.relative_to(archive())
+        if target.is_file() and target.read_bytes() == data:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        times = _TIMESTAMP.findall(data)
+        at = datetime.fromisoformat(times[-1].decode()) if times else END
+        os.utime(target, (at.timestamp(), at.timestamp()))
+    return folder

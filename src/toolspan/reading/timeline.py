@@ -12,12 +12,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
-from typing import Protocol
 
 from msgspec import Struct, to_builtins
 
 from toolspan.formats.base import TranscriptContent
-from toolspan.formats.claude.records import parse_task_notices
+from toolspan.formats.decoding import parse_task_notices
+from toolspan.formats.registry import get_format
 from toolspan.reading.rows import make_call_row
 from toolspan.shell.readonly import is_read_only
 from toolspan.types.ids import CallId, SourceLocation
@@ -28,10 +28,10 @@ from toolspan.types.tool_kinds import tool_kind
 RunStarts = Mapping[CallId, datetime | None]
 """The earliest time at which each call could have started."""
 
-MAX_AGENT_DEPTH = 16
+_MAX_AGENT_DEPTH = 16
 """Subagents nested more deeply than this are listed beside the main conversation."""
 _TURN_COMMANDS = ("<command-name>", "<command-message>", "<bash-input>")
-EARLIEST_TIME = datetime.fromisoformat("0001-01-02T00:00:00+00:00")
+_EARLIEST_TIME = datetime.fromisoformat("0001-01-02T00:00:00+00:00")
 
 
 class TimelineMessage(Struct, frozen=True, kw_only=True, tag="message"):
@@ -191,22 +191,105 @@ def starts_turn(message: Message) -> bool:
     return message.voice == "prompt"
 
 
-def build_timeline(contents: Sequence[TranscriptContent]) -> AgentTimeline:
+def build_timeline(contents: Iterable[TranscriptContent]) -> AgentTimeline:
     """Return the timeline of a session. The first item of `contents` is the main conversation."""
-    return _TimelineBuilder(contents).build()
+    builder = TimelineBuilder()
+    for number, content in enumerate(contents):
+        builder.add(number, content)
+    return builder.build()
 
 
-class _AgentThread(Struct, kw_only=True):
-    """One agent's spans and messages before sorting."""
+class _Entry(Struct, eq=False, gc=False):
+    """A message, or the calls of one batch, and the item that was built from it."""
 
-    content: TranscriptContent
-    agent_id: str | None
-    is_inline: bool = False
-    """True if the agent's lines are in another agent's file."""
+    offset: int
+    message: Message | None = None
     spans: list[Span] = []
-    messages: list[Message] = []
-    starter_call: str | None = None
-    is_placed: bool = False
+    item: TimelineMessage | TimelineBatch | None = None
+    branch: Branch | None = None
+    """The branch of the last item that was built."""
+
+    @property
+    def sort_key(self) -> tuple[int, bool]:
+        """The position in the file. In one line, messages precede calls."""
+        return self.offset, self.message is None
+
+
+class _AgentThread:
+    """One agent's messages and calls."""
+
+    def __init__(self, content: TranscriptContent, key: str) -> None:
+        self.content = content
+        self._key = key
+        self.starter_call: str | None = None
+        self.is_placed = False
+        self.has_moved = False
+        """True if lines are on other branches than at the last `build`. Calls whose branch has changed are new."""
+        self.first_prompt: str | None = None
+        """The agent's first prompt, which states its task."""
+        self.batches: dict[str, _Entry] = {}
+        self._entries: list[_Entry] = []
+        self._is_sorted = True
+        self._message_count = 0
+        self._first_message_at: str | None = None
+        self._first_request_at: str | None = None
+
+    def add_message(self, message: Message) -> None:
+        if not self._message_count:
+            self._first_message_at = message.at
+        self._message_count += 1
+        if self.first_prompt is None and self._message_count <= 4 and message.voice == "prompt":
+            self.first_prompt = message.text.strip()
+        self._add_entry(_Entry(message.place.offset, message))
+
+    def add_call(self, span: Span, place: SourceLocation | None) -> None:
+        """Add a call, or replace its earlier version."""
+        batch = span.call.message_id or span.id
+        entry = self.batches.get(batch)
+        if entry is None:
+            if not self.batches:
+                self._first_request_at = span.call.requested_at
+            entry = self.batches[batch] = _Entry(place.offset if place else 0, spans=[span])
+            self._add_entry(entry)
+            return
+        for n, other in enumerate(entry.spans):
+            if other.id == span.id:
+                if other != span:
+                    entry.spans[n], entry.item = span, None
+                return
+        entry.spans.append(span)
+        entry.item = None
+
+    def remove_call(self, batch: str, call_id: str) -> None:
+        """Remove a call from a batch: its result came before its request, which names another batch."""
+        entry = self.batches[batch]
+        entry.spans = [span for span in entry.spans if span.id != call_id]
+        entry.item = None
+        if not entry.spans:
+            del self.batches[batch]
+            self._entries.remove(entry)
+
+    def _add_entry(self, entry: _Entry) -> None:
+        if self._entries and entry.sort_key < self._entries[-1].sort_key:
+            self._is_sorted = False
+        self._entries.append(entry)
+
+    @property
+    def entries(self) -> list[_Entry]:
+        """The messages and batches in the order of the file."""
+        if not self._is_sorted:
+            self._entries.sort(key=lambda entry: entry.sort_key)
+            self._is_sorted = True
+        return self._entries
+
+    @property
+    def is_inline(self) -> bool:
+        """True if the agent's lines are in another agent's file."""
+        return bool(self._key)
+
+    @property
+    def agent_id(self) -> str | None:
+        return self._key or self.content.agent_id
 
     @property
     def stated_starter(self) -> str | None:
@@ -214,44 +297,86 @@ class _AgentThread(Struct, kw_only=True):
 
     @property
     def start_time(self) -> datetime:
-        message_times = (message.at for message in self.messages[:1])
-        request_times = (span.call.requested_at for span in self.spans[:1])
-        return min(
-            (time for at in (*message_times, *request_times) if (time := parse_timestamp(at))), default=EARLIEST_TIME
-        )
+        times = map(parse_timestamp, (self._first_message_at, self._first_request_at))
+        return min((time for time in times if time), default=_EARLIEST_TIME)
+
+
+class TimelineBuilder:
+    """Builder that splits contents into threads, links each to the call that started it, and orders their items.
+
+    The contents may grow: after each `add`, `build` creates only the items that have changed since the last `build`.
+    All other items are the same objects as before.
+    """
+
+    def __init__(self) -> None:
+        self._threads: dict[tuple[int, str], _AgentThread] = {}
+        self._places: dict[tuple[int, str], tuple[_AgentThread, str]] = {}
+        """Thread and batch of each call, by the number of the file and the call id."""
+        self._call_ids: set[str] = set()
+        self._call_of_agent: dict[str, str] = {}
+        self._prompts: dict[int, Mapping[str, str]] = {}
+        self._threads_by_call: dict[str, list[_AgentThread]] = {}
+        self._entries_with_agents: list[_Entry] = []
 
     @property
-    def first_prompt(self) -> str | None:
-        """The agent's first prompt, which states its task."""
-        for message in self.messages[:4]:
-            if message.voice == "prompt":
-                return message.text.strip()
-        return None
+    def started_agents(self) -> list[str]:
+        """The ids of the agents that calls have started."""
+        return list(self._call_of_agent)
 
+    def add(self, file: int, content: TranscriptContent, *, has_moved: bool = False) -> None:
+        """Add the new messages of a file, and the calls that are new or changed.
 
-class _TimelineBuilder:
-    """Builder that splits contents into threads, links each to the call that started it, and orders their items."""
-
-    def __init__(self, contents: Sequence[TranscriptContent]) -> None:
-        self._threads = _collect_threads(contents)
-        self._link_threads()
-        self._threads_by_call: dict[str, list[_AgentThread]] = {}
-        for thread in self._threads[1:]:
-            if thread.starter_call is not None:
-                self._threads_by_call.setdefault(thread.starter_call, []).append(thread)
+        `file` is the number of the file in the session. File 0 is added first: it is the main conversation. `has_moved`
+        is True if lines that were added before are now on another branch.
+        """
+        keys = content.inline_agent_keys
+        self._prompts[file] = content.agent_prompts or self._prompts.get(file, {})
+        for thread in [thread for (name, _), thread in self._threads.items() if name == file]:
+            thread.content = content
+            thread.has_moved |= has_moved
+        thread = main = self._thread(file, content, "")
+        for message in content.messages:
+            if keys:
+                thread = self._thread(file, content, keys.get(message.place.line, ""))
+            thread.add_message(message)
+        thread = main
+        for span in content.spans:
+            place = _span_place(span)
+            if keys:
+                thread = self._thread(file, content, keys.get(place.line if place else 0, ""))
+            name, where = (file, span.id), (thread, span.call.message_id or span.id)
+            earlier = self._places.get(name)
+            if earlier is not None and earlier != where:
+                earlier[0].remove_call(earlier[1], span.id)
+            self._places[name] = where
+            self._call_ids.add(span.id)
+            if span.agent:
+                self._call_of_agent.setdefault(span.agent, span.id)
+            thread.add_call(span, place)
 
     def build(self) -> AgentTimeline:
         """Return the timeline tree, with unlinked subagents beside the main conversation, placed by time."""
-        main = self._threads[0]
-        main.is_placed = True
-        items = self._collect_items(main, 0)
-        times = list(accumulate((item.start_time or EARLIEST_TIME for item in items), max))
-        inserted = 0
-        for thread in sorted(self._threads[1:], key=lambda thread: thread.start_time):
-            if not thread.is_placed:
-                timeline = self._build_agent_timeline(thread, 1, linked=False)
-                items.insert(inserted + bisect_right(times, timeline.start_time or EARLIEST_TIME), timeline)
-                inserted += 1
+        main, *others = self._threads.values()
+        threads = [main, *(thread for thread in others if thread.entries)]
+        for thread in threads:
+            thread.is_placed = thread is main
+        for entry in self._entries_with_agents:
+            entry.item = None
+        self._entries_with_agents, self._threads_by_call = [], {}
+        if len(threads) > 1:
+            _link_threads(threads, self._call_ids, self._call_of_agent, self._prompts.values())
+        for thread in threads[1:]:
+            if thread.starter_call is not None:
+                self._threads_by_call.setdefault(thread.starter_call, []).append(thread)
+        items = self._build_items(main, 0)
+        if len(threads) > 1:
+            times = list(accumulate((item.start_time or _EARLIEST_TIME for item in items), max))
+            inserted = 0
+            for thread in sorted(threads[1:], key=lambda thread: thread.start_time):
+                if not thread.is_placed:
+                    timeline = self._build_agent_timeline(thread, 1, linked=False)
+                    items.insert(inserted + bisect_right(times, timeline.start_time or _EARLIEST_TIME), timeline)
+                    inserted += 1
         return AgentTimeline(
             agent_id=main.agent_id,
             role=main.content.role,
@@ -259,11 +384,11 @@ class _TimelineBuilder:
             turns=tuple(_split_turns(items)),
         )
 
-    def _link_threads(self) -> None:
-        spans = [span for thread in self._threads for span in thread.spans]
-        by_agent = {span.agent: span.id for span in reversed(spans) if span.agent}
-        prompts = [thread.content.agent_prompts for thread in self._threads]
-        link_threads(self._threads, {span.id for span in spans}, by_agent, prompts)
+    def _thread(self, file: int, content: TranscriptContent, key: str) -> _AgentThread:
+        thread = self._threads.get((file, key))
+        if thread is None:
+            thread = self._threads[file, key] = _AgentThread(content, key)
+        return thread
 
     def _build_agent_timeline(self, thread: _AgentThread, depth: int, *, linked: bool = True) -> AgentTimeline:
         thread.is_placed = True
@@ -271,71 +396,58 @@ class _TimelineBuilder:
             agent_id=thread.agent_id,
             role=None if thread.is_inline else thread.content.role,
             file=thread.content.file,
-            turns=tuple(_split_turns(self._collect_items(thread, depth))),
+            turns=tuple(_split_turns(self._build_items(thread, depth))),
             linked=linked,
         )
 
-    def _collect_items(self, thread: _AgentThread, depth: int) -> list[TimelineItem]:
-        batches: dict[str, list[Span]] = {}
-        rows: list[tuple[int, int, Message | list[Span]]] = [
-            (message.place.offset, 0, message) for message in thread.messages
-        ]
-        for span in thread.spans:
-            batch = batches.setdefault(span.call.message_id or span.id, [])
-            if not batch:
-                place = _span_place(span)
-                rows.append((place.offset if place else 0, 1, batch))
-            batch.append(span)
-        rows.sort(key=lambda row: row[:2])
+    def _build_items(self, thread: _AgentThread, depth: int) -> list[TimelineItem]:
         items: list[TimelineItem] = []
-        last: Branch = "active"
-        for _, _, row in rows:
-            if isinstance(row, list):
-                last = batch_branch(row)
-                starts = run_starts(row)
-                groups = tuple(self._build_group(group, starts, depth) for group in group_overlapping(row, starts))
-                items.append(TimelineBatch(message_id=row[0].call.message_id, groups=groups, branch=last))
-            else:
-                last = message_branch(row.voice, thread.content.branches.branch_of(row.place.line), last)
-                items.append(TimelineMessage(message=row, branch=last))
+        branch: Branch = "active"
+        is_stale = thread.has_moved  # or the branch of the previous item has changed, and a message may inherit it
+        for entry in thread.entries:
+            item = entry.item
+            if item is None or is_stale or (self._threads_by_call and self._starts_agents(entry)):
+                item = self._build_item(entry, thread, branch, depth)
+                is_stale = thread.has_moved or (entry.branch is not None and entry.branch != item.branch)
+                entry.item, entry.branch = item, item.branch
+            branch = item.branch
+            items.append(item)
+        thread.has_moved = False
         return items
+
+    def _starts_agents(self, entry: _Entry) -> bool:
+        return any(span.id in self._threads_by_call for span in entry.spans)
+
+    def _build_item(
+        self, entry: _Entry, thread: _AgentThread, previous: Branch, depth: int
+    ) -> TimelineMessage | TimelineBatch:
+        message, spans = entry.message, entry.spans
+        if message is not None:
+            branch = _message_branch(message.voice, thread.content.branches.branch_of(message.place.line), previous)
+            if entry.item is not None and entry.branch == branch:
+                return entry.item
+            return TimelineMessage(message=message, branch=branch)
+        if self._threads_by_call and self._starts_agents(entry):
+            self._entries_with_agents.append(entry)
+        elif entry.item is not None:
+            return entry.item
+        starts = _run_starts(spans)
+        groups = tuple(self._build_group(group, starts, depth) for group in _group_overlapping(spans, starts))
+        return TimelineBatch(message_id=spans[0].call.message_id, groups=groups, branch=_batch_branch(spans))
 
     def _build_group(self, spans: Sequence[Span], starts: RunStarts, depth: int) -> OverlapGroup:
         lanes = _assign_lanes(spans, starts)
         calls: list[TimelineCall] = []
         for n, span in enumerate(spans):
-            started = self._threads_by_call.get(span.id, ()) if depth < MAX_AGENT_DEPTH else ()
+            started = self._threads_by_call.get(span.id, ()) if depth < _MAX_AGENT_DEPTH else ()
             threads = sorted((thread for thread in started if not thread.is_placed), key=lambda item: item.start_time)
             agents = tuple(self._build_agent_timeline(thread, depth + 1) for thread in threads)
             calls.append(TimelineCall(span=span, lane=lanes[n], agents=agents, start=starts[span.id]))
-        return OverlapGroup(calls=tuple(calls), concurrency=count_concurrent(spans, starts))
+        return OverlapGroup(calls=tuple(calls), concurrency=_count_concurrent(spans, starts))
 
 
-class LinkedThread(Protocol):
-    """The conversation of an agent, for `link_threads`."""
-
-    @property
-    def agent_id(self) -> str | None:
-        """The id of the agent."""
-
-    @property
-    def stated_starter(self) -> str | None:
-        """The call that started the agent, according to the file beside the transcript; None if it names none."""
-
-    @property
-    def start_time(self) -> datetime:
-        """The time of its first record."""
-
-    @property
-    def first_prompt(self) -> str | None:
-        """The agent's first prompt, which states its task."""
-
-    starter_call: str | None
-    """The call that started the agent, or None if it is unknown. Set by `link_threads`."""
-
-
-def link_threads(
-    threads: Sequence[LinkedThread],
+def _link_threads(
+    threads: Sequence[_AgentThread],
     call_ids: Container[str],
     by_agent: Mapping[str, str],
     prompts: Iterable[Mapping[str, str]],
@@ -345,7 +457,7 @@ def link_threads(
     `by_agent` maps the ids of agents to the calls whose results name them. Each item of `prompts` maps calls that start
     agents to the prompts in their inputs.
     """
-    unlinked: list[LinkedThread] = []
+    unlinked: list[_AgentThread] = []
     for thread in threads[1:]:
         name = thread.agent_id or ""
         candidates = (thread.stated_starter, name, by_agent.get(name))
@@ -368,12 +480,12 @@ def link_threads(
             thread.starter_call = waiting.pop(0)
 
 
-def batch_branch(spans: Iterable[Span]) -> Branch:
+def _batch_branch(spans: Iterable[Span]) -> Branch:
     """Return the branch of a batch. The results of parallel calls may be on different branches."""
     return min((span.branch for span in spans), key=("active", "compacted", "abandoned").index)
 
 
-def message_branch(voice: MessageAuthor, branch: Branch, previous: Branch) -> Branch:
+def _message_branch(voice: MessageAuthor, branch: Branch, previous: Branch) -> Branch:
     """Return the branch of a message whose line is on `branch`. `previous` is the branch of the item before it.
 
     The lines that the client itself writes may be on any branch, so they get the branch of the previous item.
@@ -381,7 +493,7 @@ def message_branch(voice: MessageAuthor, branch: Branch, previous: Branch) -> Br
     return branch if branch != "abandoned" or voice in ("prompt", "text", "thinking") else previous
 
 
-def count_concurrent(spans: Sequence[Span], starts: RunStarts) -> int:
+def _count_concurrent(spans: Sequence[Span], starts: RunStarts) -> int:
     """Return the largest number of calls in a group that ran at the same time."""
     changes: list[tuple[datetime, int]] = []
     for span in spans:
@@ -391,47 +503,21 @@ def count_concurrent(spans: Sequence[Span], starts: RunStarts) -> int:
     return max(accumulate((change for _, change in sorted(changes)), initial=0)) or 1
 
 
-def _collect_threads(contents: Sequence[TranscriptContent]) -> list[_AgentThread]:
-    """Return the main conversation and then the subagents, ordered by file and first line."""
-    threads: list[_AgentThread] = []
-    for content in contents:
-        main = _AgentThread(content=content, agent_id=content.agent_id)
-        threads_by_key = {"": main}
-        for message in content.messages:
-            _thread_for_line(threads_by_key, content, message.place.line).messages.append(message)
-        for span in content.spans:
-            place = _span_place(span)
-            _thread_for_line(threads_by_key, content, place.line if place else 0).spans.append(span)
-        threads += [
-            thread
-            for thread in threads_by_key.values()
-            if thread.spans or thread.messages or (thread is main and not threads)
-        ]
-    return threads
-
-
-def _thread_for_line(threads_by_key: dict[str, _AgentThread], content: TranscriptContent, line: int) -> _AgentThread:
-    key = content.inline_agent_keys.get(line, "")
-    if key not in threads_by_key:
-        threads_by_key[key] = _AgentThread(content=content, agent_id=key, is_inline=True)
-    return threads_by_key[key]
-
-
 def _span_place(span: Span) -> SourceLocation | None:
     return span.call.place or (span.result.place if span.result else None)
 
 
-def run_starts(spans: Sequence[Span]) -> RunStarts:
+def _run_starts(spans: Sequence[Span]) -> RunStarts:
     """Return the earliest time at which each call of a batch could have started.
 
-    Claude Code runs a call that changes something alone: after all calls before it, and before all calls after it. The
+    Some clients run a call that changes something alone: after all calls before it, and before all calls after it. The
     start is therefore the end of the call that it had to wait for, if the recorded times are in that order; otherwise
     it is the time of the request.
     """
     starts: dict[CallId, datetime | None] = {}
     for n, span in enumerate(spans):
         starts[span.id] = start = span.requested
-        if n == 0 or start is None or span.finished is None or span.call.dialect != "claude":
+        if n == 0 or start is None or span.finished is None or not get_format(span.call.client).runs_changes_alone:
             continue  # perf: most batches have one call, and `_runs_alone` parses the command
         is_alone = _runs_alone(span)
         ends = [other.finished for other in spans[:n] if other.finished and (is_alone or _runs_alone(other))]
@@ -461,7 +547,7 @@ def _call_intervals(spans: Sequence[Span], starts: RunStarts) -> list[tuple[date
     )
 
 
-def group_overlapping(spans: Sequence[Span], starts: RunStarts) -> list[list[Span]]:
+def _group_overlapping(spans: Sequence[Span], starts: RunStarts) -> list[list[Span]]:
     """Return the calls of a batch in groups that overlap between start and result, in request order."""
     if len(spans) == 1:
         return [[*spans]]

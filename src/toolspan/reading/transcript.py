@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-
-from msgspec.structs import replace
+from typing import TYPE_CHECKING, Any
 
 from toolspan.errors import SourceError
 from toolspan.formats.base import AgentOrigin, ReadScope, TranscriptContent, TranscriptFormat
@@ -25,10 +22,13 @@ from toolspan.formats.remote import RemotePath
 from toolspan.formats.source import Source, source_for_path, to_path
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.session import Finding, Message, RequestUsage, SessionInfo, Tokens
-from toolspan.types.span import Span
+from toolspan.types.span import Hook, Span
 
 if TYPE_CHECKING:
     from toolspan.reading.rows import CallRow
+
+_MAX_ROWS = 20_000
+"""The maximum number of rows that are kept for a growing file."""
 
 
 def read(path: Path | str | Source) -> Transcript:
@@ -43,15 +43,6 @@ def read(path: Path | str | Source) -> Transcript:
 def read_known(path: Path | Source) -> Transcript:
     """Read a transcript like `read`, but also raise SourceError if no known client wrote the file."""
     return _read_source(source_for_path(path) if isinstance(path, Path | RemotePath) else path, known_only=True)
-
-
-def read_calls(path: Path) -> Transcript:
-    """Read a transcript without collecting tokens, titles and prompts.
-
-    Raises:
-        SourceError: the file cannot be opened or read, or no known client wrote it.
-    """
-    return _read_source(source_for_path(path), scope="calls", known_only=True)
 
 
 def read_requests(path: Path) -> Transcript:
@@ -72,98 +63,7 @@ def read_content(transcript: Transcript, spans: Sequence[Span] | None = None) ->
     return transcript.reader.read_content(transcript.info, transcript.spans if spans is None else spans)
 
 
-class Continuation(Protocol):
-    """A file that has been read in part."""
-
-    def finish(self) -> Transcript | None:
-        """Read the rest and return the transcript, or None if the file must be read from the start. Call it once."""
-
-
-class PartialRead:
-    """A growing file that has been read up to the end of its last complete line.
-
-    A server keeps one for each recent file and forks a process for each query. In that process, `read` continues from
-    here instead of reading the whole file.
-    """
-
-    def __init__(self, path: str) -> None:
-        """Create an object that has read nothing yet. `catch_up` reads the file."""
-        self._path = path
-        self._offset = 0
-        self._edge = b""
-        self._inode: tuple[int, int] | None = None
-        self._reader: TranscriptReader[Any] | None = None
-        self._format = format_of_path(path)
-        self._rows: dict[CallId, tuple[Span, CallRow]] = {}
-
-    @property
-    def size(self) -> int:
-        """The number of bytes read so far."""
-        return self._offset
-
-    def catch_up(self) -> bool:
-        """Read the new complete lines, or return False if the file must be read from the start."""
-        from toolspan.reading.rows import make_call_row
-
-        if not self._read_on(last=False):
-            return False
-        if self._reader is not None and len(self._rows) < _MAX_ROWS:
-            for span in self._reader.pairing.answered_spans(self._rows):
-                self._rows[span.id] = (span, make_call_row(span, self._path))
-        return True
-
-    def finish(self) -> Transcript | None:
-        """Read the rest and return the transcript, or None if the file must be read from the start. Call it once."""
-        if not self._read_on(last=True) or self._reader is None:
-            return None
-        self._reader.finish()
-        return Transcript(self._reader, self._format, self._rows)
-
-    def _read_on(self, *, last: bool) -> bool:
-        try:
-            status = Path(self._path).stat()
-            inode = (status.st_dev, status.st_ino)
-            if self._inode not in (None, inode) or status.st_size < self._offset or self._read_edge() != self._edge:
-                return False
-            self._inode = inode
-            source = source_for_path(self._path)
-            for chunk in read_chunks(source, offset=self._offset):
-                if not chunk.has_newline and not last:
-                    break
-                if self._reader is None:
-                    if is_foreign(source.name, chunk.data, chunk.start, chunk.end):
-                        return False
-                    self._format = choose_format(source.name, chunk.data, chunk.start, chunk.end)
-                    if self._format.is_document(bytes(chunk.data[chunk.start : chunk.end])):
-                        return False
-                    self._reader = self._format.make_reader(source, chunk)
-                self._reader.add_chunk(chunk)
-                self._offset = chunk.offset + chunk.source_length
-            self._edge = self._read_edge()
-        except (OSError, SourceError):
-            return False
-        return True
-
-    def _read_edge(self) -> bytes:
-        """Return the bytes before the current offset. If they have changed, the file was rewritten."""
-        if not self._offset:
-            return b""
-        with Path(self._path).open("rb") as stream:
-            stream.seek(max(0, self._offset - _EDGE_BYTES))
-            return stream.read(min(_EDGE_BYTES, self._offset))
-
-
-_EDGE_BYTES = 512
-_MAX_ROWS = 20_000
-"""The maximum number of rows that are kept for a growing file."""
-partial_reads: ContextVar[dict[str, Continuation] | None] = ContextVar("partial_reads", default=None)
-"""Partly read files that `read` continues, by name. Each is used once."""
-
-
 def _read_source(source: Source, *, scope: ReadScope = "all", known_only: bool = False) -> Transcript:
-    partial = (partial_reads.get() or {}).pop(source.name, None)
-    if partial is not None and (transcript := partial.finish()) is not None:
-        return transcript
     transcript_format = format_of_path(source.name)
     reader: TranscriptReader[Any] | None = None
     try:
@@ -190,17 +90,24 @@ class Transcript:
         self,
         reader: TranscriptReader[Any],
         transcript_format: TranscriptFormat,
-        rows: Mapping[CallId, tuple[Span, CallRow]] | None = None,
+        spans: list[Span] | None = None,
+        rows: dict[CallId, tuple[Span, CallRow]] | None = None,
     ) -> None:
+        """Create a transcript from a reader that has read the file.
+
+        A growing file, which keeps its calls, gives them and the rows that were made of some of them.
+        """
         self.reader = reader
-        self._rows = rows or {}
+        if spans is not None:
+            self.spans = spans
+        self._rows = rows
         self.format = transcript_format
         self.source = reader.source
         self.counts = reader.counts
 
     @property
-    def dialect(self) -> str:
-        """The name of the format."""
+    def client(self) -> str:
+        """The name of the client whose format the file has."""
         return self.format.name
 
     @property
@@ -214,17 +121,23 @@ class Transcript:
         return list(self.iter_spans())
 
     def iter_spans(self) -> Iterator[Span]:
-        """Yield and release each call. Afterwards `spans` is empty."""
+        """Yield and release each call. Afterwards `spans` is empty, unless it was used before."""
+        if "spans" in self.__dict__:
+            return iter(self.spans)
         return self.reader.pairing.consume_spans(self.branches())
 
     def make_row(self, span: Span) -> CallRow:
-        """Return the row for one of the calls. Rows of a growing file are reused, unless the call has changed."""
+        """Return the row for one of the calls. Rows of a growing file are made once, unless the call changes."""
         from toolspan.reading.rows import make_call_row
 
-        before, row = self._rows.get(span.id, (None, None))
-        if row is None or replace(span, branch="active") != before:
+        if self._rows is None:
             return make_call_row(span, self.file)
-        return row if span.branch == row.branch else replace(row, branch=span.branch)
+        before, row = self._rows.get(span.id, (None, None))
+        if row is None or before is not span:
+            row = make_call_row(span, self.file)
+            if len(self._rows) < _MAX_ROWS:
+                self._rows[span.id] = (span, row)
+        return row
 
     @property
     def agent_starters(self) -> dict[str, str]:
@@ -250,11 +163,9 @@ class Transcript:
         return self.reader.pairing.message_starters
 
     @property
-    def success_keys(self) -> list[str]:
-        """A key for each successful call. Copies in other files have the same key."""
-        if "spans" in self.__dict__:
-            return [f"{span.call.id} {span.call.message_id}" for span in self.spans if span.state == "succeeded"]
-        return self.reader.pairing.success_keys()
+    def hooks(self) -> Mapping[str, Sequence[Hook]]:
+        """The hooks that ran, by the id of the call or of the event for which they ran."""
+        return self.reader.pairing.hooks
 
     @cached_property
     def info(self) -> SessionInfo:

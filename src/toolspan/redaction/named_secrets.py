@@ -9,11 +9,11 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from toolspan.redaction.secret_forms import SecretMatch, join_hints
+from toolspan.redaction.checks import is_mixed
+from toolspan.redaction.rules import SecretMatch, join_hints
 from toolspan.redaction.secret_names import (
     FOREIGN_KEYS,
     FOREIGN_NAMES,
-    PASSWORD_WORD,
     NameStrength,
     is_certain_secret,
     is_secret_value,
@@ -23,13 +23,18 @@ from toolspan.redaction.secret_names import (
     name_strength,
     plausible_secret,
 )
-from toolspan.redaction.secret_places import find_by_place, find_in_whole_lines
 
-_QUOTED = r"""\\*"(?P<double>(?:[^"\\\n]|\\[^"\n])*(?:\\"(?:[^"\\\n]|\\[^"\n])+)*)|\\*'(?P<single>[^'\n]*)|`(?P<tick>[^`\n]*)`"""  # noqa: E501
-_NESTED = r"""(?P<slashes>\\+)"(?P<nested>(?:[^"\\\n]|\\[^"\n])*)"""
-_ENTITY = r"&(?:quot|apos|#34|#39);(?P<entity>[^&\n]*)&"
-_BARE = r"""(?P<bare>[^\s"'`<>][^\s"'`<>&]*)"""
-_VALUE = rf"(?:(?:[NbBu](?=[\"']))?(?:{_NESTED}|{_QUOTED})|{_ENTITY}|{_BARE})"
+_VALUE = r"""(?:
+    (?:[NbBu](?=["']))?                                         # the prefix of a literal
+    (?:
+        (?P<slashes>\\+)"(?P<nested>(?:[^"\\\n]|\\[^"\n])*)     # \"…\" in nested JSON
+      | \\*"(?P<double>(?:[^"\\\n]|\\[^"\n])*(?:\\"(?:[^"\\\n]|\\[^"\n])+)*)
+      | \\*'(?P<single>[^'\n]*)
+      | `(?P<tick>[^`\n]*)`
+    )
+  | &(?:quot|apos|\#34|\#39);(?P<entity>[^&\n]*)&
+  | (?P<bare>[^\s"'`<>][^\s"'`<>&]*)
+)"""
 _CORES = (  # perf: each begins with a letter, so that a search skips the places with others
     *FOREIGN_NAMES, "passw(?:or)?d", "passphrase", "passcode", "pass", "pwd", r"pw(?=\W)", r"psk(?=\W)",
     r"pat(?=\W)", "requirepass", "masterauth", "security answer", "secret answer", "recovery key", "paper_?key",
@@ -41,66 +46,89 @@ _CORES = (  # perf: each begins with a letter, so that a search skips the places
     r"csrf(?=\W)", r"xsrf(?=\W)",
     "cookie(?=[\"'=:])", "session(?=[\"' =])", "bearer(?=[=:])", r"otp(?=\W)", "totp", r"pin(?=\W)", "cvv", "cvc",
 )  # fmt: skip
-_CORE = "|".join(_CORES)
-_ASSIGNMENT = re.compile(
-    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>\\*[\"'`\]]{{0,2}}|&(?:quot|apos|#34|#39);|(?:\s?(?:\[[^\]\n]{{0,40}}\]))?)"
-    rf"(?P<gap>[ \t]{{0,8}})(?P<sep>:=|->(?=[ ]?\\*[\"'])|\|\|=|\?=|=>|=(?!=)|:[ ]?&?(?:'\w+[ ])?(?:[A-Z]\w*|str|string)\??[ ]?=(?!=)|(?<=[ ])string[ ]?=(?!=)|:(?!:)|>)[ \t]{{0,8}}(?:!{{1,2}}[A-Za-z][\w:/-]{{0,40}}[ ])?{_VALUE}"  # noqa: E501
+_CORE = "|".join(_CORES).replace(" ", r"\x20")
+
+
+def _compile_after_name(pattern: str) -> re.Pattern[str]:
+    """Compile a verbose pattern for the text after a name, in which `VALUE` matches a value."""
+    return re.compile(rf"(?:{_CORE})" + pattern.replace("VALUE", _VALUE), re.IGNORECASE | re.VERBOSE)
+
+
+_ASSIGNMENT = _compile_after_name(
+    r"""
+    (?P<tail>[\w.-]{0,40})
+    (?P<close>\\*["'`\]]{0,2}|&(?:quot|apos|\#34|\#39);|(?:\s?(?:\[[^\]\n]{0,40}\]))?)
+    (?P<gap>[ \t]{0,8})
+    (?P<sep>
+        := | ->(?=[ ]?\\*["']) | \|\|= | \?= | => | =(?!=)
+      | :[ ]?&?(?:'\w+[ ])?(?:[A-Z]\w*|str|string)\??[ ]?=(?!=)  # with a type
+      | (?<=[ ])string[ ]?=(?!=) | :(?!:) | >
+    )
+    [ \t]{0,8}(?:!{1,2}[A-Za-z][\w:/-]{0,40}[ ])?                 # a tag in YAML
+    VALUE
+    """
 )
-_CALL_ARGUMENT = re.compile(
-    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>[\"'])(?P<gap>)(?P<sep>,|[ ](?=[\"']))[ \t]{{0,20}}{_VALUE}"
+_CALL_ARGUMENT = _compile_after_name(
+    r"""(?P<tail>[\w.-]{0,40})(?P<close>["'])(?P<gap>)(?P<sep>,|[ ](?=["']))[ \t]{0,20}VALUE"""
 )
-_OPTION = re.compile(rf"(?i)(?:{_CORE})(?P<tail>[\w-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>[ \t]{{1,4}}){_VALUE}")
-_OTHERWISE = re.compile(
-    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>\([ ]?|[\"'\])]{{0,3}}[ ]?(?:\|\||\?\?|or)[ ]){_VALUE}"  # noqa: E501
+_OPTION = _compile_after_name(r"(?P<tail>[\w-]{0,40})(?P<close>)(?P<gap>)(?P<sep>[ \t]{1,4})VALUE")
+_OTHERWISE = _compile_after_name(
+    r"""(?P<tail>[\w.-]{0,40})(?P<close>)(?P<gap>)(?P<sep>\([ ]?|["'\])]{0,3}[ ]?(?:\|\||\?\?|or)[ ])VALUE"""
 )
 """A value that follows a name without `=`: an argument, or the default value of a variable."""
-_MARKUP = r"(?:!!\w+|:[ ]?[A-Za-z][\w.\[\]| ]{0,30}=(?!=)|</?\w[^<>\n]{0,60}>|[*_`\"'|:=>!()\[{→—–]|\\[\"'])"
-_LOOSE = re.compile(
-    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>(?:[ \t]{{0,4}}{_MARKUP}){{1,8}}[ \t]{{0,4}}|[ ](?:\d[ ])?)"  # noqa: E501
-    r"(?:(?P<echo>\$\((?:echo|printf)[ ])|[A-Za-z_][\w.]{0,40}\([^\n\"'()\[]{0,40})?(?P<quote>[\"'`]?)(?P<bare>[^\s\"'`<>|&,)\]]+)"  # noqa: E501
+_LOOSE = _compile_after_name(
+    r"""
+    (?P<tail>[\w.-]{0,40})(?P<close>)(?P<gap>)
+    (?P<sep>
+        (?:[ \t]{0,4}(?:
+            !!\w+ | :[ ]?[A-Za-z][\w.\[\]| ]{0,30}=(?!=) | </?\w[^<>\n]{0,60}> | [*_`"'|:=>!()\[{→—–] | \\["']
+        )){1,8}[ \t]{0,4}
+      | [ ](?:\d[ ])?
+    )
+    (?:(?P<echo>\$\((?:echo|printf)[ ])|[A-Za-z_][\w.]{0,40}\([^\n"'()\[]{0,40})?
+    (?P<quote>["'`]?)(?P<bare>[^\s"'`<>|&,)\]]+)
+    """
 )
 """A value separated from its name by markup, a comparison or a call. It must look like a secret by itself."""
 _ITEM = re.compile(r"[ \t]*,[ \t]*[\"'`]?(?P<it>[^\s\"'`<>|&,)\]]+)[\"'`]?")
 """The next item of a list."""
-_COMMENTED = re.compile(
-    r"(?i)[\"'](?P<it>[^\s\"']{12,})[\"'][;,)\]}]{0,3}[ \t]{0,8}(?:#|//|--)[ \t]?(?:[\w-]{1,12}[ ]){0,3}(?P<name>[\w-]{2,40})[ .]{0,2}\Z"  # noqa: E501
-)
 _SETTER = re.compile(r"(?:[\w.]*\.)?(?:set|with|use|change|update)_?(?P<noun>\w+)\Z")
 """A function that takes a password as its only argument, such as `setPassword`."""
 _PROPERTY = re.compile(r"[a-z]+Pass(?:word|phrase)")
 """A property that Gradle sets without `=`, as in `storePassword "…"`."""
-_NAME_CORE = join_hints(_CORES)
+_NAME_CORE = re.compile(join_hints(_CORES))
 _DIGIT = re.compile(r"\d")
 _VALUE_MARK = re.compile(r"[\d:=>\"'(-]| or |setenv|CONFIG|config|ENV")
 """A pattern that matches in every line in which a value may follow a name."""
 _SENTENCE = re.compile(
-    r"(?i)(?<![\w-])(?P<name>passw(?:or)?d|passcode|passphrase|pwd?|pin|secret|token|key|credentials?"
-    rf"|{'|'.join(FOREIGN_NAMES)})"
-    r"(?:'s[ ][\"'`]?|[ \t](?:(?:(?:for|of|at|on|in|to|del?|für|pour|da|di|van)[ ](?:the[ ])?[\w.@-]{1,40}[ ](?:\w{1,20}[ ]){0,2})?(?:is(?: now)?|(?:was|is|got)[ ](?:set|changed|reset|updated)[ ]to|was|are|reads|(?:(?:has|have)[ ]been[ ])?(?:set|changed|reset|updated)[ ]to|(?:will|should|must)[ ]be|=|:|→|->|—|–|to|ist|lautet|est|es|é|è|to|is|jest|är|er)[ \t]{1,2}[\"'`]?"  # noqa: E501
-    r"|[\"'`]))(?P<it>[^\s\"'`<>]{4,})"
-)
-_PASSWORD_AFTER = re.compile(
-    r"(?i)(?<!\S)[\"'`]?(?P<it>[^\s\"'`<>]{6,64})[\"'`]?[ ](?:as|is)[ ](?:(?:the|my|your|its|his|her|our|a|new|temporary|default|root|admin)[ ]){0,2}"  # noqa: E501
-    r"(?:passw(?:or)?d|passphrase|passcode|secret|api[ ]key|token)(?!\w)"
-)
-_PASSWORD_BEFORE = re.compile(
-    r"(?i)(?:(?<!\w)(?:the|my|your|with|and|new|old|initial|default|temporary|root|admin)[ ]|,[ ]?)(?:passw(?:or)?d|passphrase|pwd?)[ ]"  # noqa: E501
-    r"(?P<it>[^\s\"'`<>,]{8,64})"
-    r"|(?<!\w)(?:log(?:ged)?[ ]?in|sign(?:ed)?[ ]in|credentials|creds)(?:[ ](?:with|as|using|are|for))?:?[ ][\w.@-]{2,40}[ ]?[/:][ ]?(?P<pair>[^\s\"'`<>,/]{6,64})"  # noqa: E501
+    r"""
+    (?<![\w-])(?P<name>passw(?:or)?d|passcode|passphrase|pwd?|pin|secret|token|key|credentials?|FOREIGN)
+    (?:
+        's[ ]["'`]?
+      | [ \t](?:
+            (?:  # "the password for the server"
+                (?:for|of|at|on|in|to|del?|für|pour|da|di|van)[ ](?:the[ ])?[\w.@-]{1,40}[ ](?:\w{1,20}[ ]){0,2}
+            )?
+            (?:
+                (?:(?:was|is|got|has[ ]been|have[ ]been)[ ])?(?:set|changed|reset|updated)[ ]to
+              | is(?:[ ]now)? | was | are | reads | (?:will|should|must)[ ]be | = | : | → | -> | — | – | to
+              | ist | lautet | est | es | é | è | jest | är | er
+            )[ \t]{1,2}["'`]?
+          | ["'`]
+        )
+    )
+    (?P<it>[^\s"'`<>]{4,})
+    """.replace("FOREIGN", "|".join(FOREIGN_NAMES).replace(" ", r"\x20")),
+    re.IGNORECASE | re.VERBOSE,
 )
 _KEY_OWNER = re.compile(r"(?i)\b(?:api|wi-?fi|wlan|wpa|access|secret|encryption|licen[cs]e|master|recovery)[ _-]\Z")
-_ATTRIBUTE = re.compile(
-    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})[\"'][^<>\n]{{0,120}}?(?P<close>)(?P<gap>)"
-    rf"(?:\b|Parameter)(?:value|content|default)\\*[\"']?[ ]?(?P<sep>[=:])[ ]?{_VALUE}"
+_ATTRIBUTE = _compile_after_name(
+    r"""
+    (?P<tail>[\w.-]{0,40})["'][^<>\n]{0,120}?(?P<close>)(?P<gap>)
+    (?:\b|Parameter)(?:value|content|default)\\*["']?[ ]?(?P<sep>[=:])[ ]?VALUE
+    """
 )
-_VALUE_FIRST = re.compile(
-    r"(?i)\bvalue=\\*[\"'](?P<it>[^\"'<>\n\\]{4,400})\\*[\"'][^<>\n]{0,120}?[ ](?:name|id|type(?==\\*[\"']password))=\\*[\"'](?P<name>[\w.-]{2,60})\\*[\"']"  # noqa: E501
-)
-_ELEMENT = re.compile(r"<(?P<name>[\w:.-]{2,40})(?:[ ][^<>\n]{0,200})?>(?P<it>[^<>\n]{4,400})</(?P=name)>")
 _NAME_ATTRIBUTE = re.compile(r"(?:name|key|id)=\\*[\"']\Z")
-_SQL_INSERT = re.compile(
-    r"(?i)\binsert[ ]into[ ][^()\n]{1,80}\((?P<columns>[^()\n]{1,400})\)[ ]*values[ ]*\((?P<values>[^\n]{1,800})"
-)
 _SETTING_COMMAND = re.compile(r"(?<!\w)(?:ENV|#define|setx|setenv|config[ ]set|CONFIG[ ]SET)[ ]+\Z")
 """The beginning of a line that sets a variable without `=`."""
 _MAX_NAMES_IN_VALUE = 16
@@ -130,19 +158,11 @@ def find_named(line: str, low: str) -> Iterator[SecretMatch]:
         patterns.append(_CALL_ARGUMENT)
     if "value" in low or "content" in low or "default" in low:
         patterns.append(_ATTRIBUTE)
-        yield from _find_in_inputs(line)
     matches = _NAME_CORE.finditer(low if len(low) == len(line) else line) if _VALUE_MARK.search(line) else ()
     cores = [(match.start(), match.start() + match[0].rfind(" ") + 1) for match in matches]
     yield from _find_after_names(line, patterns, [start for start, _ in cores])
-    for match in _COMMENTED.finditer(line) if cores else ():
-        if (strength := name_strength(match["name"])) and is_certain_secret(match["it"], strength):
-            yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}")
-    yield from _find_in_elements(line)
     if _DIGIT.search(line):
-        yield from _find_in_sentences(line, low, sorted({start for core in cores for start in core}))
-    yield from find_by_place(line, low)
-    if "insert" in low:
-        yield from _find_in_inserts(line)
+        yield from _find_in_sentences(line, sorted({start for core in cores for start in core}))
 
 
 def _find_after_names(line: str, patterns: list[re.Pattern[str]], starts: list[int]) -> Iterator[SecretMatch]:
@@ -192,52 +212,17 @@ def _find_loose(line: str, start: int, limit: int) -> Iterator[SecretMatch]:
         match = _ITEM.match(line, match.end() + line.startswith(('"', "'", "`"), match.end())) if is_list else None
 
 
-def _find_in_elements(line: str) -> Iterator[SecretMatch]:
-    for match in _ELEMENT.finditer(line) if "</" in line else ():
-        if name_strength(match["name"].rpartition(":")[2]) >= NameStrength.STRONG and looks_random(match["it"]):
-            yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}")
-
-
-def _find_in_inputs(line: str) -> Iterator[SecretMatch]:
-    """Yield the values of HTML fields whose name follows the value."""
-    for match in _VALUE_FIRST.finditer(line):
-        strength = name_strength(match["name"])
-        if strength and is_secret_value(
-            match["it"], match["name"], strength, quoted=True, certain=True, whole_line=False
-        ):
-            yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}")
-
-
-def _find_in_sentences(line: str, low: str, name_starts: Iterable[int]) -> Iterator[SecretMatch]:
+def _find_in_sentences(line: str, name_starts: Iterable[int]) -> Iterator[SecretMatch]:
     """Yield passwords and keys in sentences. A line without digits is skipped, because its values look like words."""
     for match in filter(None, (_SENTENCE.match(line, start) for start in name_starts)):
         value = match["it"].rstrip(".,;:!?)")
-        is_mixed = bool(re.search(r"\d", value) and re.search(r"[^\W\d_]", value))
+        accepted = is_mixed(value)
         if match["name"].lower() in ("key", *FOREIGN_KEYS) and not _KEY_OWNER.search(
             line, max(0, match.start() - 16), match.start()
         ):
-            is_mixed = is_mixed and len(value) >= 16 and looks_random(value)
-        if is_mixed and is_sentence_value(value):
+            accepted = accepted and len(value) >= 16 and looks_random(value)
+        if accepted and is_sentence_value(value):
             yield SecretMatch(match.start("it"), match.start("it") + len(value), "secret", "sentence")
-    for pattern in (_PASSWORD_BEFORE, _PASSWORD_AFTER) if " as " in low or " is " in low else (_PASSWORD_BEFORE,):
-        for match in pattern.finditer(line):
-            group = match.lastgroup or "it"
-            value = match[group].rstrip(".,;:!?)")
-            is_mixed = bool(re.search(r"\d", value) and re.search(r"[^\W\d_]", value))
-            if is_mixed and len(value) >= 6 and is_sentence_value(value) and not PASSWORD_WORD.match(value):
-                yield SecretMatch(match.start(group), match.start(group) + len(value), "secret", "sentence")
-
-
-def _find_in_inserts(line: str) -> Iterator[SecretMatch]:
-    """Yield the values that an SQL statement inserts into columns for passwords."""
-    for match in _SQL_INSERT.finditer(line):
-        columns = [name_strength(column.strip(" `\"[]'")) for column in match["columns"].split(",")]
-        values = re.finditer(r"'((?:[^'\n]|'')*)'|[^,()\s]+", match["values"])
-        for strength, value in zip(columns, values, strict=False):
-            if strength >= NameStrength.STRONG and value[1] and plausible_secret(value[1]):
-                yield SecretMatch(
-                    match.start("values") + value.start(1), match.start("values") + value.end(1), "secret", "sql"
-                )
 
 
 def _value_group(match: re.Match[str]) -> str:
@@ -354,36 +339,17 @@ def _trim_bare(value: str) -> str:
     return value
 
 
-_VALUE_LINE = re.compile(
-    r"(?im)^[ \t]*(?:- )?\\*[\"']?(?:default_?)?(?:value|default)\\*[\"']?[ \t]*[:=][ \t]*\\*[\"']?(?P<it>[^\s\"']{3,}[^\s\"',;])"  # noqa: E501
-)
-_NAME_LINE = re.compile(
-    r"(?i)(?:name|key|variable|id)\\*[\"']?[ \t]*[:= ][ \t]*\\*[\"']?(?P<name>[\w.-]{3,64})\\*[\"']?[ \t]*[,{]?\s*\Z"
-)
-_CELL = re.compile(
-    r">(?P<name>[\w. -]{2,60}?)[ ]?:?</\w{1,10}>"
-    r"(?=(?:\s|:|</?\w{1,10}(?:[ ][^<>\n]{0,120})?>){0,60}(?<=>)\s{0,40}(?P<it>[^<>\n]{3,400})</)"
-)
-"""A name and a value in elements that follow each other, as in tables, lists and property lists."""
 _BLOCK_SCALAR = re.compile(
     r":[ \t]*[|>][+-]?[ \t]*\n(?=(?P<indent>[ \t]+)\S)(?P<lines>(?:(?P=indent)[^\n]*(?:\n|\Z))+)"
 )
 _MANIFEST_DATA = re.compile(
     r"(?m)^(?P<indent>[ \t]*)(?:data|stringData):[ \t]*\n(?P<items>(?:(?P=indent)[ \t]+[^\s:#]+:[ \t]*\S+[ \t]*(?:\n|\Z))+)"  # noqa: E501
 )
-_LINES_AFTER = re.compile(
-    r"<auth-user-pass>\r?\n[^\n]{1,80}\n(?P<it>[^\s<>]{4,128})(?=\r?\n</auth)"
-    r"|(?im:^[>*# ]{0,4}(?:passw(?:or)?d|passphrase|api key|token|secret)\b[^\n]{0,20}\n\s*```\w*\n)(?P<code>[^\s<>]{6,128})(?=\s*\n```)"  # noqa: E501
-)
 _PARENT_END = re.compile(r":[ \t]*+(?:[\[{][ \t]*+)?\n(?=[ \t]+\S)")
 """The end of a line with a name whose items are in the lines below."""
 _PARENT_NAME = re.compile(r"(?:pass|pwd|secret|token|credential|key)\w{0,40}(?=\\*[\"']?\Z)")
 _CHILDREN = re.compile(r"(?P<indent>[ \t]+)[^\n]*(?:\n|\Z)(?:(?P=indent)[^\n]*(?:\n|\Z))*")
 _CHILD = re.compile(r"(?m)^[ \t]*(?:- |[\"']?[\w.-]+[\"']?:[ \t]*)?[\"']?(?P<it>[^\s\"'#{}\[\]]{6,})[\"']?,?[ \t]*$")
-_FORM_PART = re.compile(
-    r"form-data; name=\"(?P<name>[\w.-]{2,60})\"(?:\r?\n[\w-]+:[^\n]*)?\r?\n\r?\n(?P<it>[^\r\n]{4,400})"
-)
-_IDENTIFIER_TEXT = re.compile(r"[^\W\d]+(?:[ .,:'-]+[^\W\d]+)*[.!?:]?")
 _MAX_PARENT = 60
 _MAX_HEAD = 400
 _COLUMN_NAME = re.compile(r"[ ]*\"?\w[\w .#-]{0,60}\"?[ ]*")
@@ -398,22 +364,6 @@ def find_named_values(text: str) -> Iterator[SecretMatch]:
         yield from _find_in_tables(text)
         yield from _find_in_manifests(text)
         yield from _find_in_children(text)
-    yield from find_in_whole_lines(text)
-    if "</" in text:
-        yield from _find_in_cells(text)
-    if "alue" not in text and "efault" not in text:
-        return
-    for match in _VALUE_LINE.finditer(text):
-        lines = text[max(0, match.start() - 400) : match.start()].split("\n")[:-1]
-        for line in reversed(lines[-4:]):
-            if name := _NAME_LINE.search(line):
-                strength = name_strength(name["name"])
-                if strength and is_secret_value(
-                    match["it"], name["name"], strength, quoted=True, certain=True, whole_line=True
-                ):
-                    yield SecretMatch(*match.span("it"), "secret", f"name {name['name']}"[:60])
-            if name or not line.strip(" \t{}[],-"):
-                break
 
 
 def _find_in_children(text: str) -> Iterator[SecretMatch]:
@@ -430,14 +380,6 @@ def _find_in_children(text: str) -> Iterator[SecretMatch]:
         for child in _CHILD.finditer(text, children.start(), children.end()):
             if is_certain_secret(child["it"], strength):
                 yield SecretMatch(*child.span("it"), "secret", f"name {named[0]}"[:60])
-    for match in _LINES_AFTER.finditer(text) if "```" in text or "<auth-user-pass>" in text else ():
-        group = match.lastgroup or "it"
-        if is_certain_secret(match[group], NameStrength.PASSWORD):
-            yield SecretMatch(*match.span(group), "secret", "lines")
-    for match in _FORM_PART.finditer(text) if "form-data; name=" in text else ():
-        name, strength = match["name"], name_strength(match["name"])
-        if strength and is_secret_value(match["it"], name, strength, quoted=True, certain=True, whole_line=True):
-            yield SecretMatch(*match.span("it"), "secret", f"name {name}")
 
 
 def _find_in_manifests(text: str) -> Iterator[SecretMatch]:
@@ -453,15 +395,6 @@ def _find_in_manifests(text: str) -> Iterator[SecretMatch]:
             if (strength is not NameStrength.WEAK and looks_like_password(line[0])) or looks_random(line[0]):
                 start = match.start("lines") + line.start()
                 yield SecretMatch(start, start + len(line[0]), "secret", f"name {name[0] if name else ''}"[:60])
-
-
-def _find_in_cells(text: str) -> Iterator[SecretMatch]:
-    for match in _CELL.finditer(text):
-        strength = name_strength(match["name"])
-        value = match["it"]
-        is_value = looks_random(value) if strength is NameStrength.WEAK else plausible_secret(value)
-        if strength and is_value and not _IDENTIFIER_TEXT.fullmatch(value.strip()):
-            yield SecretMatch(*match.span("it"), "secret", f"name {match['name']}"[:60])
 
 
 def _find_in_tables(text: str) -> Iterator[SecretMatch]:

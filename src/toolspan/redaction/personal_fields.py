@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from toolspan.redaction.secret_forms import SecretMatch
+from toolspan.redaction.rules import SecretMatch, load_data
 
 _MONTH = r"(?i:jan|feb|mar|mär|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez)[a-zä]{0,7}\.?"
 _NOT_A_NAME = re.compile(
@@ -94,70 +94,11 @@ _POSTCODE = _Value(
 _COORDINATE = _Value("place", re.compile(r"[+-]?\d{1,3}\.\d{4,}"))
 _COORDINATES = _Value("place", re.compile(r"[+-]?\d{1,3}\.\d{3,}°?,[ ]?[+-]?\d{1,3}\.\d{3,}°?"), after_space=True)
 
-_LABELS = {
-    _PHONE: """
-        phone, telephone, mobile, mobil, handy, fax, tel, cell, cellphone, whatsapp, telefono, teléfono,
-        telefone, téléphone, tél, telefon, rufnummer, móvil, celular, portable, 电话, 手机, 電話, call me at, call
-        me on, call us at, reach me at, reach me on, text me at, ring me on, phone me at, reach us at, reach
-        him at, reach her at, contact number
-    """,
-    _ID: """
-        ssn, sin, tin, itin, ein, nir, vin, imei, imsi, iccid, meid, pesel, bsn, curp, nif, nie, dni, cpf,
-        cnpj, cuit, cuil, rut, nric, hkid, snils, tfn, nino, mrn, egn, cnp, oib, jmbg, aadhaar, aadhar,
-        abn, acn, gstin, siret, siren, kvk, orgnr, cif, nip, regon, tax file number,
-        iban, personnummer, fødselsnummer, henkilötunnus, codice fiscale, partita iva, ahv, ust id, ust
-        idnr, steuer id, steuernummer, tax id, tax payer id, tax identification, tax number, vat number, vat
-        id, vat no, vat reg, ni number, social security, social insurance, national id, national identity,
-        national insurance, medical record, health card, health insurance, medicare, medicaid, nhs, sécurité
-        sociale, sozialversicherung, sozialversicherungsnummer, rentenversicherungsnummer,
-        versichertennummer, versicherungsnummer, passport, passeport, pasaporte, reisepass, reisepassnummer,
-        ausweis, ausweisnummer, personalausweis, personalausweisnummer, id card, identity card, driver
-        license, drivers license, driver's license, driver licence, driving licence, driving license,
-        führerschein, führerscheinnummer, permis de conduire, license plate, licence plate, number plate,
-        plate number, kennzeichen, vehicle registration, vehicle identification, account number, account no,
-        account nr, acct number, acct no, konto, kontonummer, routing number, routing no, sort code, bsb,
-        clabe, bankleitzahl, blz, card number, card no, credit card, debit card, kartennummer, employee id,
-        employee number, student id, student number, patient id, patient number, member id, membership
-        number, insurance number, insurance id, policy number, matriculation number, subscriber id, taxpayer
-        id, citizen id, resident id, voter id, badge number, matrikelnummer, personalnummer, kundennummer,
-        serial number, serial no, wallet, wallet address, btc address, eth address, bitcoin address,
-        ethereum address, btc, eth
-    """,
-    _BANK: """
-        bic, swift, swift code, bic code, swift bic, bic swift
-    """,
-    _BIRTHDAY: """
-        dob, date of birth, day of birth, birth date, birthday, born, born on, geburtsdatum, geburtstag,
-        geboren, geboren am, geb am, né le, née le, date de naissance, fecha de nacimiento, data di nascita,
-        data de nascimento, geboortedatum, 生年月日, 出生日期, bday
-    """,
-    _PERSON: """
-        full name, first name, last name, given name, family name, surname, middle name, maiden name, birth
-        name, patient name, customer name, contact name, employee name, student name, guest name,
-        cardholder, card holder, cardholder name, card holder name, account holder, account holder name,
-        recipient name, beneficiary name, passenger name, applicant name, billing name, shipping name, legal
-        name, spouse name, doctor name, physician name, insured name, tenant name, borrower name, payee
-        name, traveller name, vorname, nachname, familienname, prénom, nom de famille, apellido, apellidos,
-        cognome, sobrenome, nachnaam, voornaam, 姓名, 氏名, emergency contact, next of kin, fn, cn
-    """,
-    _ADDRESS: """
-        address, street, street address, street line, address line, home address, billing address, shipping
-        address, mailing address, postal address, anschrift, adresse, wohnhaft, wohnort, dirección,
-        indirizzo, endereço, straße, strasse, ship to, shipping to, bill to, deliver to, send to, lives at,
-        live at, residing at, 住所, 地址
-    """,
-    _POSTCODE: """
-        postcode, postal code, post code, zip, zip code, plz, postleitzahl, code postal, código postal
-    """,
-    _COORDINATE: """
-        lat, lng, lon, latitude, longitude
-    """,
-    _COORDINATES: """
-        location, coordinate, coordinates, coord, coords, gps, geo, geo point, geo location, position, lat
-        lng, lat lon, latlng, ll, q, center, query, daddr, saddr, destination, origin, geopoint
-    """,
-}
-"""The labels of each kind of value. Their words may be joined in any way, as in `dateOfBirth` and `date_of_birth`."""
+_VALUES = {
+    "phone": _PHONE, "id": _ID, "bank": _BANK, "birthday": _BIRTHDAY, "person": _PERSON, "address": _ADDRESS,
+    "postcode": _POSTCODE, "coordinate": _COORDINATE, "coordinates": _COORDINATES,
+}  # fmt: skip
+"""The kinds of values. Their labels are in words.toml."""
 _NUMBER_WORDS = frozenset({"number", "numbers", "nummer", "num", "nr", "no", "id", "code", "value"})
 _COMMON_WORDS = frozenset(
     {"first", "last", "full", "given", "family", "middle", "legal", "contact", "billing", "shipping", "home",
@@ -180,9 +121,9 @@ _SEPARATOR = re.compile(
 @cache
 def _values_by_label() -> dict[str, _Value]:
     table = {}
-    for value, labels in _LABELS.items():
+    for kind, labels in load_data("words.toml")["labels"].items():
         for label in labels.split(","):
-            table["".join(label.split()).replace("'", "")] = value
+            table["".join(label.split()).replace("'", "")] = _VALUES[kind]
     return table
 
 
@@ -207,7 +148,8 @@ def label_hints() -> Iterator[str]:
 
     Coordinates and phone numbers in sentences ("call me at …") have separate hints.
     """
-    labels = [labels.split(",") for value, labels in _LABELS.items() if value is not _COORDINATES]
+    kinds = load_data("words.toml")["labels"]
+    labels = [labels.split(",") for kind, labels in kinds.items() if kind != "coordinates"]
     for label in itertools.chain.from_iterable(labels):
         words = label.split()
         rare = max((word for word in words if word not in _COMMON_WORDS), key=len, default="")

@@ -9,54 +9,27 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from functools import cache
-from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.redaction.named_secrets import find_named_values, table_cells
-from toolspan.redaction.personal_data import FIELD_HINTS, FORM_HINTS, PersonalHint, find_personal_data, personal_hints
+from toolspan.redaction.detectors import ESCAPED_LINE_END, detectors_for, find_in_line, may_have_user
+from toolspan.redaction.named_secrets import table_cells
 from toolspan.redaction.personal_fields import find_personal_value, has_personal_values
 from toolspan.redaction.redactor import R
-from toolspan.redaction.secret_forms import SecretMatch, join_hints
+from toolspan.redaction.rules import SecretMatch, shift
 from toolspan.redaction.secret_names import NameStrength, looks_random, name_strength, plausible_secret
-from toolspan.redaction.secrets import (
-    MAX_LINE_CHARS,
-    KeyRule,
-    LineHints,
-    SecretHint,
-    find_in_line,
-    find_in_windows,
-    find_private_keys,
-    hints_in,
-    long_hints,
-    shift,
-    short_hints,
-)
-from toolspan.redaction.user_names import (
-    GENERIC_USER_NAMES,
-    HOME_FOLDER,
-    HOME_HINT,
-    USER_FIELD,
-    USER_HINT,
-    USER_HINTS,
-    NameIndex,
-    find_user_names,
-    first_word,
-    is_home_folder,
-    stands_alone,
-    words_in,
-)
+from toolspan.redaction.secrets import MAX_LINE_CHARS, find_in_text, find_in_windows
+from toolspan.redaction.user_names import NameIndex, find_user_names, first_word, stands_alone, words_in
 
 NOTICE = (
     "Redacted: secrets and personal data that were recognized are replaced by placeholders such as [key-1]. "
     "Recognition is best effort; a person should read this through before it is shared."
 )
 _FIXED_VALUE_FIELDS = frozenset(
-    {"kind", "dialect", "state", "error_kind", "branch", "wait_certainty", "phase", "type",
+    {"kind", "client", "state", "error_kind", "error_group", "retry", "branch", "wait_certainty", "phase", "type",
      "outcome", "voice", "part", "redacted"}
 )  # fmt: skip
 """Fields whose values come from this program, not from a transcript."""
@@ -73,7 +46,6 @@ _PLAIN_ID = re.compile(
 
 perf: they are different each time, so that caching the result for each word does not help.
 """
-_ESCAPED_LINE_END = re.compile(r"(?<!\\)\\++[nrt]")
 _EDGES = "\"'`*[],.;!?}"
 """Characters around a word that no rule needs. They are removed, so that `"word"` and `word.` are checked as `word`."""
 _MAX_KNOWN_WORDS = 200_000
@@ -82,18 +54,8 @@ _MAX_KNOWN_TEXTS = 50_000
 _MAX_TEXT_CHARS = 256
 _BLOCK_CHARS = 50_000
 _CONTEXT_CHARS = 80
-_NO_SECRETS = LineHints(SecretHint.NONE, ())
-
-
-class _WordHints(NamedTuple):
-    secrets: LineHints
-    personal: int
-    has_home: bool
-    """True if the word may contain a home folder."""
-    has_user: bool
-    """True if the word may be a part of a field that contains a user name."""
-    has_name: bool
-    """True if the word may contain a part of a known name."""
+_NAMES = -1
+"""The number that marks a word with a part of a known name, among the numbers of detectors."""
 
 
 class _Replacement(NamedTuple):
@@ -139,16 +101,13 @@ class SecretRedactor:
         self._placeholder_counts: Counter[str] = Counter()
         self._name_placeholders: dict[str, str] = {}
         self._harmless_words: set[str] = set()
-        self._suspicious_words: dict[str, _WordHints] = {}
-        self._judged_texts: list[tuple[str, str]] = []
-        """The words that have been checked, one per line: as written, and in lower case.
-
-        When a name is added, the words that contain it are checked again.
-        """
-        self._texts_by_part: defaultdict[str, list[int]] = defaultdict(list)
-        """The positions in `_judged_texts` of each part of a word, without punctuation."""
+        self._suspicious_words: dict[str, frozenset[int]] = {}
+        """The words that call for detectors, with the numbers of these; see `detectors_for`."""
+        self._words_by_part: defaultdict[str, list[str]] = defaultdict(list)
+        """The words in both, by their parts without punctuation. A new name removes the words that contain it."""
         self._names = NameIndex()
-        self._name_hints = NameIndex()
+        self._name_parts: set[str] = set()
+        """The first word of each name that is replaced everywhere."""
         self._known_texts: dict[str, tuple[str, tuple[_Replacement, ...]]] = {}
         self._record: object = None
         self._path: list[str] = []
@@ -163,6 +122,9 @@ class SecretRedactor:
         self._record = record
         before, first = self.counts.total(), len(self.replacements)
         changed = self._redact_fields(record)
+        program = changed.get("error_program")  # the shell removes backslashes, which may join a name to other words
+        if isinstance(program, str) and any(name in program.lower() for name in self._name_placeholders):
+            changed["error_program"] = None
         place = {"session": changed.get("session") or changed.get("id")}
         counts_replacements = "redacted" in record.__struct_fields__  # only records of calls do
         if counts_replacements:
@@ -193,7 +155,7 @@ class SecretRedactor:
         return redacted
 
     def _redact_new_text(self, text: str) -> tuple[str, tuple[_Replacement, ...]]:
-        findings = [*find_private_keys(text), *find_named_values(text)]
+        findings = [*find_in_text(text)]
         for name, value, start in table_cells(text, has_personal_values) if "\n" in text else ():
             findings += (shift(finding, start) for finding in [find_personal_value(name, value)] if finding)
         for start, end in _blocks(text):
@@ -205,100 +167,65 @@ class SecretRedactor:
     def _find_in_block(self, block: str) -> Iterator[SecretMatch]:
         words = set((block.replace("→", " ") if "→" in block else block).split())  # the arrow follows line numbers
         words -= self._harmless_words
-        suspicious = self._suspicious_among(words) if words else {}
-        hints_by_line: dict[tuple[int, int], list[_WordHints]] = {}
-        for word, hints in suspicious.items():
+        suspicious = self._find_suspicious(words) if words else {}
+        numbers_by_line: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+        for word, numbers in suspicious.items():
             at = block.find(word) if "\n" in block else 0
             while at >= 0:
                 end = block.find("\n", at)
                 line = block.rfind("\n", 0, at) + 1, len(block) if end < 0 else end
-                hints_by_line.setdefault(line, []).append(hints)
+                numbers_by_line[line] |= numbers
                 at = block.find(word, line[1])
-        for (start, end), line_hints in sorted(hints_by_line.items(), key=itemgetter(0)):
-            yield from (shift(finding, start) for finding in self._find_in_line(block[start:end], line_hints))
+        for (start, end), line_numbers in sorted(numbers_by_line.items(), key=itemgetter(0)):
+            yield from (shift(finding, start) for finding in self._find_in_line(block[start:end], line_numbers))
 
-    def _suspicious_among(self, words: set[str]) -> dict[str, _WordHints]:
-        """Return the words that rules may match, with hints for those rules. The results are cached.
+    def _find_suspicious(self, words: set[str]) -> dict[str, frozenset[int]]:
+        """Return the words that call for detectors. The results are cached.
 
         perf: most words of a transcript occur many times, and the new ones are searched together. Without this, a
         redacted export takes several times as long.
         """
-        suspicious = {word: hints for word in words if (hints := self._suspicious_words.get(word))}
+        suspicious = {word: numbers for word in words if (numbers := self._suspicious_words.get(word))}
         raw_words: dict[str, list[str]] = {}
         for word in words.difference(suspicious):
             bare = word.strip(_EDGES)
             is_plain = bare[-1:].isalpha() and "$" not in bare  # the dot may belong to a hash
             raw_words.setdefault(bare if is_plain else word, []).append(word)
-        short_words = {bare: raw for bare, raw in raw_words.items() if len(bare) <= _MAX_WORD_CHARS}
-        judged = "\n".join([*short_words, *chain.from_iterable(short_words.values())])
-        parts = words_in("\n".join(words).lower())
-        if judged:
-            self._add_judged_text(judged, parts)
-        for word in self._harmless_words.intersection(raw_words):
-            self._harmless_words.update(raw_words.pop(word))
+        for bare in self._harmless_words.intersection(raw_words):
+            self._remember(raw_words.pop(bare), words_in(bare.lower()), frozenset())
         if not raw_words:
             return suspicious
-        joined = "\n".join(raw_words)
-        low_text = joined.lower()
-        named = set(_matching_lines(self._name_hints.patterns_in(low_text, parts), low_text))
-        if "\\" in joined:
-            joined = _ESCAPED_LINE_END.sub(" ", joined)
-        low_words = joined.lower()
-        matched = _match_words(low_words)
-        homes = set(_matching_lines((HOME_HINT,), low_words))
         if len(self._harmless_words) + len(self._suspicious_words) > _MAX_KNOWN_WORDS:
             self._harmless_words.clear()
             self._suspicious_words.clear()
-            self._judged_texts.clear()
-            self._texts_by_part.clear()
-            self._add_judged_text(judged, parts)
-        for (bare, raw), text, low in zip(raw_words.items(), joined.split("\n"), low_words.split("\n"), strict=True):
-            has_name = bool(named) and bare.lower() in named
-            if not (has_name or low in matched or low in homes):
-                continue
-            hints = _word_hints(text, low, matched.get(low), has_name=has_name)
-            if hints:
-                suspicious |= dict.fromkeys(raw, hints)
-                short_words.pop(bare, None)
-                if len(bare) <= _MAX_WORD_CHARS:
-                    self._suspicious_words |= dict.fromkeys(raw, hints)
-        self._harmless_words.update(short_words, *short_words.values())
+            self._words_by_part.clear()
+        texts = [ESCAPED_LINE_END.sub(" ", word) if "\\" in word else word for word in raw_words]
+        called = detectors_for(texts, [text.lower() for text in texts])
+        for (bare, raw), text in zip(raw_words.items(), texts, strict=True):
+            parts = words_in(bare.lower())
+            numbers = called.get(text, frozenset())
+            if not self._name_parts.isdisjoint(parts):
+                numbers |= {_NAMES}
+            if numbers:
+                suspicious |= dict.fromkeys(raw, numbers)
+            if len(bare) <= _MAX_WORD_CHARS:
+                self._remember(raw if numbers else [bare, *raw], parts, numbers)
         return suspicious
 
-    def _find_in_line(self, line: str, word_hints: list[_WordHints]) -> Iterator[SecretMatch]:
-        secrets, personal, key_rules = SecretHint.NONE, PersonalHint.NONE, dict[KeyRule, None]()
-        has_home = has_user = has_name = False
-        for hints in word_hints:
-            secrets |= hints.secrets.secrets
-            personal |= hints.personal
-            has_home |= hints.has_home
-            has_user |= hints.has_user
-            has_name |= hints.has_name
-            if hints.secrets.key_rules:
-                key_rules |= dict.fromkeys(hints.secrets.key_rules)
-        line_hints = LineHints(secrets, tuple(key_rules))
-        if secrets or personal or key_rules:
-            at = 0
-            pieces = [match.span() for match in _ESCAPED_LINE_END.finditer(line)] if "\\" in line else []
-            for start, end in (*pieces, (len(line), len(line))):
-                piece = line[at:start]
-                yield from (shift(finding, at) for finding in find_in_line(piece, line_hints))
-                yield from (shift(finding, at) for finding in find_personal_data(piece, personal))
-                at = end
-        for match in HOME_FOLDER.finditer(line) if has_home else ():
-            group = next(name for name in ("unix", "windows", "encoded") if match[name] is not None)
-            if not _PLACEHOLDER.fullmatch(match[group]) and (
-                group != "unix"
-                or is_home_folder(match[0].encode(), line[max(0, match.start() - 20) : match.start()].encode())
-            ):
-                if match[group].lower() not in self._name_placeholders:
-                    self.add_names((match[group],))
-                yield SecretMatch(*match.span(group), "user", "home-folder")
-        for match in USER_FIELD.finditer(line) if has_user else ():
-            group = match.lastgroup or ""
-            if match[group].lower() not in GENERIC_USER_NAMES and not match[group].startswith("_"):
-                yield SecretMatch(*match.span(group), "user", "user-field")
-        if has_home or has_user or has_name:
+    def _remember(self, words: list[str], parts: Iterable[str], numbers: frozenset[int]) -> None:
+        if numbers:
+            self._suspicious_words |= dict.fromkeys(words, numbers)
+        else:
+            self._harmless_words.update(words)
+        for part in parts:
+            self._words_by_part[part] += words
+
+    def _find_in_line(self, line: str, numbers: set[int]) -> Iterator[SecretMatch]:
+        for finding in find_in_line(line, numbers - {_NAMES}):
+            if finding.rule == "home-folder":
+                self.add_names((line[finding.start : finding.end],))
+            yield finding
+        if _NAMES in numbers or may_have_user(numbers):
             low = line.lower() if len(line.lower()) == len(line) else line
             for pattern in self._names.patterns_in(low):
                 yield from (SecretMatch(*match.span(), "user", "name") for match in pattern.finditer(low))
@@ -379,26 +306,13 @@ class SecretRedactor:
                 if form not in self._name_placeholders:
                     self._name_placeholders[form] = placeholder
                     self._names.add(form)
-                hint = form.replace("-", " ").split()[0] if stands_alone(form) else ""
-                if hint and hint not in self._name_hints:
-                    self._name_hints.add(hint)
-                    for n in self._texts_by_part.get(first_word(hint), ()):
-                        self._forget_words(*self._judged_texts[n], hint)
+                part = first_word(form) if stands_alone(form) else ""
+                if part and part not in self._name_parts:
+                    self._name_parts.add(part)
+                    for word in self._words_by_part.pop(part, ()):
+                        self._harmless_words.discard(word)
+                        self._suspicious_words.pop(word, None)
         self._known_texts.clear()
-
-    def _add_judged_text(self, words: str, parts: Iterable[str]) -> None:
-        for part in parts:
-            self._texts_by_part[part].append(len(self._judged_texts))
-        self._judged_texts.append((words, words.lower()))
-
-    def _forget_words(self, words: str, low: str, hint: str) -> None:
-        """Check the words again that contain a part of a new name."""
-        if hint in low:
-            is_aligned = len(words) == len(low)
-            patterns = (self._name_hints.pattern(hint),)
-            for word in set(_matching_lines(patterns, low, words)) if is_aligned else words.split("\n"):
-                self._harmless_words.discard(word)
-                self._suspicious_words.pop(word, None)
 
     def _placeholder_for(self, kind: str, value: str) -> str:
         placeholder = self._placeholders.get((kind, value))
@@ -500,59 +414,5 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         start = end + 1
 
 
-def _match_words(low_words: str) -> dict[str, int]:
-    """Return the words that rules may match, with their bits of `PersonalHint`.
-
-    `low_words` has one word per line, in lower case.
-    """
-    matched = dict.fromkeys(_matching_lines((_word_pattern(),), low_words), PersonalHint.NONE)
-    lines = f"\n{low_words}\n"
-    for hint, part, pattern in FORM_HINTS:
-        for word in _matching_lines((pattern,), lines) if part in lines else ():
-            matched[word] = matched.get(word, PersonalHint.NONE) | hint
-    long_words = "\n".join([word for word in low_words.split("\n") if len(word) >= 16])
-    for word in _matching_lines(_long_hint_patterns(), long_words) if long_words else ():
-        matched.setdefault(word, PersonalHint.NONE)
-    return matched
-
-
-def _word_hints(word: str, low: str, forms: int | None, *, has_name: bool) -> _WordHints | None:
-    """Return hints for the rules that may match in a line with this word, or None if there are none.
-
-    `forms` is the result of `_match_words` for the word. perf: without one, the word is a path in a home folder or
-    contains a known name, and other rules do not match.
-    """
-    hints = _WordHints(
-        _NO_SECRETS if forms is None else hints_in(word),
-        PersonalHint.NONE if forms is None else personal_hints(word, low, forms),
-        has_home="home" in low or "users" in low,
-        has_user=forms is not None and bool(USER_HINT.search(low)),
-        has_name=has_name,
-    )
-    return hints if any(hints.secrets) or any(hints[1:]) else None
-
-
 def _is_random_text(value: object) -> bool:
     return isinstance(value, str) and len(value) < 512 and looks_random(value)
-
-
-@cache
-def _word_pattern() -> re.Pattern[str]:
-    return join_hints((*short_hints(), *FIELD_HINTS, *USER_HINTS))
-
-
-@cache
-def _long_hint_patterns() -> tuple[re.Pattern[str], ...]:
-    return tuple(long_hints())
-
-
-def _matching_lines(patterns: Iterable[re.Pattern[str]], text: str, original: str | None = None) -> Iterator[str]:
-    """Yield the lines in which a pattern matches, taken from `original` if given, which has the length of `text`."""
-    original = text if original is None else original
-    for pattern in patterns:
-        line_end = 0
-        for match in pattern.finditer(text):
-            if (start := match.start()) < line_end:
-                continue
-            line_end = text.find("\n", start) % (len(text) + 1)  # -1 becomes the end of the text
-            yield original[text.rfind("\n", 0, start) + 1 : line_end]

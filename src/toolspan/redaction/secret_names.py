@@ -11,6 +11,8 @@ import re
 from enum import IntEnum
 from functools import lru_cache
 
+from toolspan.redaction.rules import load_data, load_words
+
 
 class NameStrength(IntEnum):
     """The likelihood that the value of a name is a secret."""
@@ -24,101 +26,26 @@ class NameStrength(IntEnum):
     """Like `STRONG`, but the value may also be an ordinary word."""
 
 
-def split_words(text: str) -> frozenset[str]:
-    """Return the words of a string, which are separated by white space."""
-    return frozenset(text.split())
-
-
-FOREIGN_PASSWORDS = split_words(
-    """
-    passwort kennwort passwörter losungswort mdp motdepasse passe contraseña contraseñas contrasena contrasenya senha
-    palavrapasse wachtwoord wachtwoorden lösenord losenord passord adgangskode kodeord salasana parola parolă
-    hasło haslo heslo jelszó jelszo lozinka geslo slaptažodis parool şifre sifre пароль пароля парола лозинка κωδικός סיסמה
-    密码 密碼 口令 パスワード 暗証番号 비밀번호 암호
-    """  # noqa: E501
-)
-FOREIGN_SECRETS = split_words(
-    """
-    geheimnis secreto secreta segredo segreto secrète sekret tajne секрет zugangsdaten anmeldedaten identifiants
-    credenciales credenciais credenziali inloggegevens учетные 密钥 密鑰 秘密 clave
-    """
-)
-FOREIGN_KEYS = split_words(
-    """
-    schlüssel schluessel clé clef chave chiave sleutel nyckel nøkkel nøgle avain klucz klíč kulcs anahtar ключ ключа
-    キー 키 jeton токен 令牌 トークン 토큰
-    """
-)
-FOREIGN_PHRASES = (
-    "mot de passe", "code secret", "parola d'ordine", "palavra-passe", "palavra passe", "kata sandi", "mật khẩu",
-    "parola chiave", "código secreto", "codigo secreto", "كلمة المرور", "jeton d'accès", "clave de acceso",
-    "clave de api", "clé d'api", "clé api", "api-schlüssel", "chave de api",
-)  # fmt: skip
+FOREIGN_PASSWORDS = load_words("names", "foreign_passwords")
+FOREIGN_SECRETS = load_words("names", "foreign_secrets")
+FOREIGN_KEYS = load_words("names", "foreign_keys")
+FOREIGN_PHRASES: tuple[str, ...] = tuple(load_data("words.toml")["names"]["foreign_phrases"])
 """Names that consist of several words. Their last word alone need not be a name."""
 FOREIGN_NAMES = (*FOREIGN_PHRASES, *sorted(FOREIGN_PASSWORDS | FOREIGN_SECRETS | FOREIGN_KEYS, key=len, reverse=True))
-_PASSWORDS = FOREIGN_PASSWORDS | split_words(
-    "password passwords passwd pwd pass pw passphrase passcode psk requirepass masterauth userpass"
-)
-_STRONG = FOREIGN_SECRETS | split_words(
-    """
-    secret secrets credential credentials creds apikey authtoken accesstoken privatekey secretkey accesskey jwt
-    mnemonic phrase answer paperkey authkey clientsecret apitoken apisecret webhooksecret
-    """
-)
-_NUMERIC = split_words("pin otp cvv cvc")
-_WEAK = FOREIGN_KEYS | split_words(
-    """
-    token key auth sig sign signature totp pat salt pepper seed session sessionid sessid sid csrf xsrf bearer cookie
-    """
-)
-_TOKEN_OWNERS = split_words(
-    """
-    api auth access refresh bearer bot id personal github gitlab npm slack session security deploy app service user
-    csrf xsrf admin jwt oauth oauth2 webhook registry pypi hf vault upload publish device push client sas identity
-    """
-)
-_KEY_OWNERS = split_words(
-    """
-    api access secret private account storage signing encryption encrypt master shared license licence service
-    deploy auth subscription consumer admin hmac jwt webhook app integration instrumentation session root
-    """
-)
-_SUFFIXES = split_words(
-    """
-    prod production dev development test testing staging stage live old new value raw text plain base64 b64 base
-    hash hashed encrypted default string header main primary secondary backup local web db rw ro
-    """
-)
-_OTHER_NOUNS = split_words(
-    """
-    count counts changed created updated modified used date time limit limits budget type types name names id ids
-    file files path paths url uri endpoint len length size expiry expires expiration ttl at field fields policy
-    format prompt required usage env var kind prefix suffix pattern ratio rate price cost index max min input output
-    error errors handler provider manager store class func function version scheme method mode status state valid
-    invalid regex reset change hint label title placeholder description help message column row page link button
-    form view model host port user username email ring chain map set list dict array code rotation strength
-    algorithm location source target event events action number total by of is order sort word words group groups
-    check checks rule rules helper helpers util utils option options dir folder binding bindings press down up board
-    vault service section ref refs arn alias
-    """
-)
-_VERBS = split_words(
-    """
-    set get check validate verify hash reset make update generate needs
-    """
-)
+_PASSWORDS = FOREIGN_PASSWORDS | load_words("names", "passwords")
+_STRONG = FOREIGN_SECRETS | load_words("names", "strong")
+_NUMERIC = load_words("names", "numeric")
+_WEAK = FOREIGN_KEYS | load_words("names", "weak")
+_TOKEN_OWNERS = load_words("names", "token_owners")
+_KEY_OWNERS = load_words("names", "key_owners")
+_SUFFIXES = load_words("names", "suffixes")
+_OTHER_NOUNS = load_words("names", "other_nouns")
+_VERBS = load_words("names", "verbs")
+_GENERIC_VALUES = load_words("values", "generic")
 _STRONG_ENDING = re.compile(
     r"(?:password|passwd|apikey|secret|passphrase|(?<!by)(?<!com)(?<!tres)(?<!sur)(?<!over)(?<!under)pass|[a-z]pwd|[a-z]sess(?:ion)?id)\Z"
 )
 _NAME_WORDS = re.compile(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+|\d+")
-_GENERIC_VALUE_WORDS = split_words(
-    """
-    none null nil undefined true false yes no str string int integer number bool boolean bytes any object optional
-    required secret secrets password passwd token tokens key keys redacted removed hidden masked empty unset env
-    example placeholder todo tbd value text type self cls this default auto enabled disabled on off new old missing
-    bearer basic digest header cookie query oauth oauth2 jwt hash plain credential credentials auth pass changed
-    """
-)
 _PLACEHOLDER_VALUE = re.compile(
     r"""(?ix)\A(?:
     <[^<>]*>? | \$\{?[A-Za-z_(][^\s]* | \{\{?[^{}]*\}?\}? | %\(?[A-Za-z_]+\)?[sd%]? | %[sdr] | @[A-Z_]+@ | \#\{.*
@@ -194,7 +121,7 @@ def plausible_secret(value: str) -> bool:
     return (
         len(value) >= 3
         and not _PLACEHOLDER_VALUE.match(value)
-        and value.lower().rstrip(".…]") not in _GENERIC_VALUE_WORDS
+        and value.lower().rstrip(".…]") not in _GENERIC_VALUES
         and not _is_validation(value)
     )
 

@@ -1,33 +1,12 @@
-"""Patterns for user names in home folders and in the output of programs such as `ls -l` and `id`.
-
-Start at `HOME_FOLDER` and `USER_FIELD`; `redact.py` replaces what they match. `find_user_names` collects names from raw
-lines, and `NameIndex` finds collected names in a text.
-"""
+"""Names of users: `find_user_names` collects them from raw lines, and `NameIndex` finds collected names in a text."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from toolspan.redaction.secret_forms import join_hints
+from toolspan.redaction.rules import load_words
 
-_NON_NAME_CHARS = r"\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@"
-HOME_FOLDER = re.compile(
-    rf"(?:[/\\]|%2F)(?:home|Users|(?<=:.)users)(?:\\?/|%2F)+(?P<unix>[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.](?:%20[^{_NON_NAME_CHARS}]{{1,40}}){{0,3}})"
-    r"|\\{1,8}[Uu]sers\\{1,8}"
-    rf"(?P<windows>[^/\\\n\"'<>|*?]{{1,64}}(?=\\)|[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
-    r"|(?<![\w-])(?:[A-Za-z]-)?-(?:home|Users)-(?P<encoded>[0-9A-Za-z]{1,63})(?=-)"
-)
-USER_FIELD = re.compile(  # `ls -l`, `id`, the environment, the shell's short form of a home folder
-    r"(?:^|(?<=[\s\"]))[-bcdlps][r-][w-][-xsStT](?:[r-][w-][-xsStT]){2}[.+@]?[ ]+\d+[ ]+(?P<owner>[A-Za-z_][\w.-]{1,31})(?=[ ]+\S+[ ]+\d)"  # noqa: E501
-    r"|\b(?:[gu]id|groups)=\d+\((?P<id>[A-Za-z_][\w.-]{1,31})\)"
-    r"|(?<![\w$.?&-])(?:(?:SUDO_)?USER|LOGNAME|USERNAME)=(?P<env>[A-Za-z_][\w.-]{2,31})(?![\w.(/$-])"
-    r"|(?<![\w-])(?:sudo[ ]-u|ssh[ ]-l|su[ ]-)[ ](?P<switch>[A-Za-z_][\w.-]{1,31})(?![\w./:@-])"
-    r"|(?<!\S)(?i:/user:)(?:[\w.-]{1,64}\\{1,4})?(?P<domain>[A-Za-z_][\w.-]{1,31})(?![\w.\\-])"
-    r"|\b(?:Accepted|Failed)[ ][\w/-]{1,24}[ ]for[ ](?:invalid[ ]user[ ])?(?P<sshd>[A-Za-z_][\w.-]{1,31})(?=[ ]from[ ])"
-    r"|\bsudo(?:\[\d+\])?:[ ]{1,4}(?P<sudo>[A-Za-z_][\w.-]{1,31})(?=[ ]:[ ])"
-    r"|(?:^|(?<=[\s\"'=:(]))~(?P<tilde>[a-z_][a-z0-9_-]{2,31})(?=/)"
-)
 _ROOT = re.compile(
     r"(?:\A|[^\w.~-]|\\[nrt]|(?:\A|[^\w.~-])[A-Za-z]|/(?:var|export|mnt|net|nfs|host|host_mnt|rootfs|Volumes|data|private|Data))\Z"
 )
@@ -41,41 +20,12 @@ _RAW_HOME_FOLDERS = (
     (b"%2F", re.compile(rb"%2F(?:home|Users)%2F([^\s%\"]{1,64})")),
 )
 """Patterns for home folders, each with its fixed beginning. perf: most lines contain none or one of these."""
-GENERIC_USER_NAMES = frozenset(
-    {"admin", "administrator", "agent", "app", "appuser", "build", "builder", "ci", "circleci",
-     "azureuser", "browser", "centos", "claude", "coder", "codespace", "codex", "data", "debian", "default", "demo",
-     "deploy", "dev", "developer", "docker", "ec2", "ec2-user", "example", "foo", "git", "github", "gitlab", "gitpod", "guest",  # noqa: E501
-     "home", "jenkins", "linux", "local", "localhost", "me", "name", "nobody", "node", "nonroot", "postgres", "project",
-     "projects", "public", "root", "runner", "sandbox", "server", "service", "shared", "student", "test", "ubuntu",
-     "user", "username", "users", "wheel", "staff", "www-data", "nginx", "mysql", "redis", "daemon", "bin", "sys", "adm",  # noqa: E501
-     "mail", "messagebus", "polkitd", "rabbitmq", "mongodb", "elasticsearch", "apache", "httpd", "games", "man", "lp",
-     "crontab", "ssh", "sudo", "tty", "disk", "shadow", "audio", "video", "plugdev", "utmp", "input", "kvm", "render",
-     "systemd-network", "systemd-resolve", "systemd-journal", "pi", "alice", "bob", "vagrant", "vscode", "work", "worker", "workspace", "www", "you", "your", "yourname",  # noqa: E501
-     "yourusername"}
-)  # fmt: skip
+GENERIC_USER_NAMES = load_words("users", "generic")
 """User names that do not identify a person. They are replaced only in paths."""
 _SOURCE_FILE = re.compile(rb"\.(?:tsx?|jsx?|py|html?|css|md|json|vue|svelte|php|go|rs|java|kt|swift|png|svg)\Z")
 _WORD = re.compile(r"[^\W_]+")
 _ESCAPED_WORD = re.compile(r"\\[nrt]([^\W_]+)")
 """A word after an escaped line end. The letter of the escape is not a part of the word."""
-HOME_HINT = re.compile(r"home[/\\% -]|users[/\\% -]")  # the space is for an escape that begins the name
-USER_HINTS = (
-    "gid=",
-    "uid=",
-    "user=",
-    "logname=",
-    "username=",
-    "~[a-z_]",
-    "sudo\\b",
-    "ssh\\b",
-    "su\\b",
-    "r[w-][xst-][r-]",
-    "/user:",
-    "publickey",
-    "ssh2\\b",
-    "sshd\\b",
-)
-USER_HINT = join_hints(USER_HINTS)
 
 
 def is_home_folder(path: bytes, before: bytes) -> bool:
@@ -98,7 +48,8 @@ def find_user_names(lines: Iterable[bytes]) -> list[str]:
 
 def stands_alone(name: str) -> bool:
     """Return whether a name is replaced everywhere, not only in paths."""
-    return len(name) >= 3 and name not in GENERIC_USER_NAMES and bool(name.replace("-", " ").strip())
+    words = set(name.replace("-", " ").split())
+    return len(name) >= 3 and name not in GENERIC_USER_NAMES and not words <= GENERIC_USER_NAMES
 
 
 def words_in(low: str) -> set[str]:

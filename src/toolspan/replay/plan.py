@@ -24,7 +24,6 @@ from toolspan.analysis.file_history.shell_writes import absolute_path
 from toolspan.diffs import PatchError
 from toolspan.diffs.codex_patch import UpdateFile, find_embedded_patches, parse_patch
 from toolspan.errors import SourceError
-from toolspan.formats.codex.results import CommandResult
 from toolspan.formats.registry import get_format
 from toolspan.replay.scratch import PathMapping
 from toolspan.runtime.profiles import VERSIONS, profile
@@ -32,6 +31,7 @@ from toolspan.runtime.tool import Tool
 from toolspan.tools import coding_tools
 from toolspan.types.events import Finished
 from toolspan.types.inputs import decode_json_or_text
+from toolspan.types.results import CommandResult
 from toolspan.types.span import Result, Span
 from toolspan.types.state import State
 from toolspan.types.tool_kinds import ToolKind, tool_kind
@@ -118,14 +118,14 @@ def _plan_call(span: Span, mapping: PathMapping, limits: ReplayLimits) -> Planne
         return SkippedCall(span=span, reason="there was no such tool then")
     try:
         arguments = dict(span.call.arguments)
-        if not get_format(span.call.dialect).has_runtime_profiles:
+        if not get_format(span.call.client).has_runtime_profiles:
             return _plan_codex_call(span, arguments, mapping, limits)
     except SourceError as error:
         return SkippedCall(span=span, reason=str(error))
     tool = replayable_tools().get(span.tool)
     if tool is None:
         return SkippedCall(span=span, reason=_SKIP_REASON_BY_KIND.get(span.call.kind, _NOT_REPLAYED))
-    if tool.name != SHELL_TOOL:
+    if tool.kind != "shell":
         return _plan_path_call(span, tool, arguments, mapping)
     if reason := _shell_skip_reason(span, limits):
         return SkippedCall(span=span, reason=reason)
@@ -137,8 +137,9 @@ def _plan_call(span: Span, mapping: PathMapping, limits: ReplayLimits) -> Planne
 def _plan_path_call(span: Span, tool: Tool, arguments: dict[str, object], mapping: PathMapping) -> PlannedCall:
     """Map the paths in the input to the copy. Text to be written is unchanged."""
     subject = "" if tool.subject is None else tool.subject.field
+    pattern = None if tool.subject is None else tool.subject.pattern
     value = arguments.get(subject)
-    for key in (subject, *(("pattern",) if tool.name == "Glob" else ())):
+    for key in (subject, *(() if pattern is None else (pattern,))):
         name = arguments.get(key)
         if not isinstance(name, str):
             continue
@@ -249,7 +250,7 @@ def result_differences(recorded: Span, finished: Finished, mapping: PathMapping)
         yield ReplayDifference(what="state", recorded=recorded.state, now=span.state)
     if recorded.result is None or span.result is None:
         return
-    has_flag = get_format(recorded.call.dialect).records_error_flag
+    has_flag = get_format(recorded.call.client).records_error_flag
     if has_flag and bool(recorded.result.is_error) != bool(span.result.is_error):
         flags = ("no error", "error")
         yield ReplayDifference(

@@ -43,7 +43,7 @@ from toolspan.replay.scratch import PathMapping, ScratchProject
 from toolspan.runtime.context import Workspace
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.process import ProcessSupervisor
-from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
+from toolspan.runtime.profiles import DEFAULT, Profile, nearest_version, profile
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.tool import Tool, tool
 from toolspan.tools import coding_tools
@@ -282,7 +282,7 @@ class Replay:
         """Deny any path outside the copy, as a second safeguard after planning."""
         tool = replayable_tools().get(question.tool)
         subject = None if tool is None else tool.subject
-        name = question.input.get(subject.field) if subject is not None and subject.kind == "path" else None
+        name = question.input.get(subject.field) if subject is not None and subject.kind == "file" else None
         if isinstance(name, str) and not self.mapping.copy_contains(question.cwd / name):
             return Deny(OUTSIDE_PROJECT)
         return None
@@ -306,29 +306,14 @@ def recorded_folder(transcripts: Sequence[Transcript]) -> str | None:
 
 
 def recorded_profile(transcripts: Sequence[Transcript]) -> Profile:
-    """Return the profile that behaves like the recorded client version.
-
-    This is the newest profile that is not newer than the version, the oldest profile for versions before it, and
-    the default profile for a session without a version.
-    """
-    recorded = _version_numbers(recorded_version(transcripts) or "")
-    if not recorded:
-        return profile(DEFAULT)
-    available = {_version_numbers(version): version for version in VERSIONS if _version_numbers(version)}
-    not_newer = [numbers for numbers in available if numbers <= recorded]
-    return profile(available[max(not_newer, default=min(available))])
+    """Return the profile that resembles the recorded client version, or the default one if none is recorded."""
+    return profile(nearest_version(recorded_version(transcripts) or "") or DEFAULT)
 
 
 def recorded_version(transcripts: Sequence[Transcript]) -> str | None:
     """Return the first recorded Claude Code version."""
     version_lists = (transcript.info.versions for transcript in transcripts if transcript.format.has_runtime_profiles)
     return next((version for versions in version_lists for version in versions), None)
-
-
-def _version_numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers in a version such as 2.1.7 or 2.1.7-beta.1, or an empty tuple for other text."""
-    numbers = re.match(r"\d+(\.\d+)*", version)
-    return tuple(map(int, numbers[0].split("."))) if numbers else ()
 
 
 def recorded_commit(transcript: Transcript) -> str | None:

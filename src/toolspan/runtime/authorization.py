@@ -10,8 +10,9 @@ import inspect
 import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from toolspan.runtime.outcome import (
     not_granted_outcome,
     refuse_link,
     refused_outcome,
+    reports_denied_files,
 )
 from toolspan.runtime.pending_call import LiveBodyStore, PendingCall, PreparedCall
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy, decide
@@ -38,17 +40,17 @@ from toolspan.runtime.permissions.suggestions import suggest_updates
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Input, Tool
 from toolspan.shell.arguments import changes_files
-from toolspan.shell.programs import BACKGROUND
+from toolspan.shell.syntax import BACKGROUND
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
-from toolspan.types.error_kinds import kind_of
+from toolspan.types.error_kinds import find_error_kind
 from toolspan.types.events import Decided, PermissionRequested
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call
-from toolspan.types.tool_kinds import tool_kind
 
-APPROVAL_FAILED = "the question of consent failed"
+APPROVAL_FAILED = "the approver failed"
 """The reason recorded for a call whose approver failed."""
-_WHOLE_TOOL_RULES = ("Bash", "Bash(*)")
+_READING, _FETCHING = "Read", "WebFetch"
+"""The names by which rules refer to reading a file and to connecting to a host, whichever tool does it."""
 _HTTPS_PORT = 443
 _RETRY_MESSAGE = "The PermissionDenied hook indicated you may retry this tool call."
 
@@ -62,24 +64,15 @@ async def authorize_call(
         record_decision(pending, hook_decision, context)
         return prepared
     request = make_permission_request(pending, prepared, context)
-    policy_decision = await _apply_policies(context.policies, request, pending, context)
+    policy_decision = await _apply_policies(_current_policies(context), request, pending, context)
     if isinstance(policy_decision, Allow) and policy_decision.input is not None:
         changed = prepared.with_input(policy_decision.input)
         if isinstance(changed, Invalid):
             return invalid_input_outcome(pending, changed, context)
         # Later decisions apply to the input that the policies returned.
         prepared, request = changed, make_permission_request(pending, changed, context)
-    # Precedence: a rule that denies or asks, a hook, any other rule, the fallback.
-    decision = policy_decision if hook_decision is None or isinstance(policy_decision, Deny | Ask) else hook_decision
-    if hook_decision is None and await is_freed_by_sandbox(request, decision, context):
-        decision = Allow(None, "config", basis="sandbox")
-    decision = decision or await _apply_fallback(request, pending, context)
-    if not isinstance(decision, Deny):
-        denial = await _find_read_denial(pending, request, context) or refuse_link(request, context.profile.refusals)
-        is_asked = prepared.tool.approval_prompt is not None and not isinstance(hook_decision, Allow)
-        decision = denial or (Ask(prepared.tool.approval_prompt, "tool") if is_asked else decision)
-        if isinstance(decision, Ask) and decision.source == "config" and context.permission_mode == "dontAsk":
-            decision = Deny("dontAsk", "mode", basis="mode")
+    evaluate = partial(_apply_policies, pending=pending, context=context)
+    decision = await _complete_decision(policy_decision, hook_decision, request, prepared.tool, context, evaluate)
     if isinstance(decision, Ask):
         answer = await _ask_approver(pending, request, decision, context)
     else:
@@ -99,32 +92,85 @@ async def authorize_call(
             return answer
 
 
+_EvaluatePolicies = Callable[[tuple[Policy, ...], PermissionRequest], Awaitable[Decision | None]]
+"""A function that returns the strongest decision of some policies."""
+
+
+async def _complete_decision(
+    policy_decision: Decision | None,
+    hook_decision: Decision | None,
+    request: PermissionRequest,
+    tool: Tool,
+    context: RunnerContext,
+    evaluate: _EvaluatePolicies,
+) -> Decision:
+    """Combine the decisions of policies and hooks with those of the sandbox, the fallback and the tool itself.
+
+    Precedence: a rule that denies or asks, a hook, any other rule, the fallback.
+    """
+    decision = policy_decision if hook_decision is None or isinstance(policy_decision, Deny | Ask) else hook_decision
+    if hook_decision is None and await is_freed_by_sandbox(request, decision, context):
+        decision = Allow(None, "config", basis="sandbox")
+    if decision is None and context.fallback is not None:
+        decision = await evaluate((context.fallback,), request)
+    decision = decision or Allow()
+    if isinstance(decision, Deny):
+        return decision
+    denial = await _find_read_denial(request, context, evaluate) or refuse_link(request, context.profile)
+    is_asked = tool.approval_prompt is not None and not isinstance(hook_decision, Allow)
+    decision = denial or (Ask(tool.approval_prompt, "tool") if is_asked else decision)
+    if isinstance(decision, Ask) and decision.source == "config" and context.permission_mode == "dontAsk":
+        return Deny("dontAsk", "mode", basis="mode")
+    return decision
+
+
+def _current_policies(context: RunnerContext) -> tuple[Policy, ...]:
+    """Return the policies of the session and the rules that launched skills have granted."""
+    granted = context.call_context.granted_rules
+    return (*context.policies, _make_granted_rules(granted)) if granted else context.policies
+
+
+@lru_cache(maxsize=16)
+def _make_granted_rules(texts: tuple[str, ...]) -> Rules:
+    """Return the rules that launched skills have granted, without those that cannot be parsed."""
+    rules = Rules()
+    for text in texts:
+        with suppress(ToolspanError):
+            rules += Rules(allow=[text], origin="command")
+    return rules
+
+
 async def refuse_denied_file(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Outcome | None:
     """Return the outcome of a call whose file is denied by rules, or None if no rule denies it.
 
     Called if the tool rejected the call: the tool's message could reveal something about a file that must not be read.
     """
-    if tool_kind(prepared.tool.name) not in ("read", "edit", "write") or prepared.tool.name == "NotebookEdit":
+    if not prepared.tool.reports_denied_files:
         return None
     request = make_permission_request(pending, prepared, context)
     decision = await _apply_policies(context.policies, request, pending, context)
     if not isinstance(decision, Deny):
-        decision = await _find_read_denial(pending, request, context)
+        evaluate = partial(_apply_policies, pending=pending, context=context)
+        decision = await _find_read_denial(request, context, evaluate)
     if not isinstance(decision, Deny) or decision.rule is None:
         return None
-    if decision.rule.startswith("Read") and request.tool != "Read" and not context.profile.refusals.read_denied:
+    is_binding = request.kind == "read" or context.profile.refusals.read_rules_bind_changes
+    if decision.rule.startswith("Read") and not is_binding:
         return None
     record_decision(pending, decision, context)
-    return denied_outcome(request, decision, context.profile.refusals)
+    return denied_outcome(request, decision, context.profile)
 
 
-async def _find_read_denial(pending: PendingCall, request: PermissionRequest, context: RunnerContext) -> Deny | None:
+async def _find_read_denial(
+    request: PermissionRequest, context: RunnerContext, evaluate: _EvaluatePolicies
+) -> Deny | None:
     """Return the rule's denial if a file to change must not be read, for clients that deny such changes."""
-    if not context.profile.refusals.read_denied or request.tool not in ("Edit", "Write"):
+    binds = context.profile.refusals.read_rules_bind_changes
+    if not binds or request.kind == "read" or not reports_denied_files(request):
         return None
-    call = structs.replace(request.call, tool="Read")
-    reading = replace(request, call=call, known_as="Read", read_only=True)
-    decision = await _apply_policies(context.policies, reading, pending, context)
+    call = structs.replace(request.call, tool=_READING)
+    reading = replace(request, call=call, known_as=_READING, read_only=True, definition=None)
+    decision = await evaluate(context.policies, reading)
     if not isinstance(decision, Deny) or decision.rule is None:
         return None
     # A tool name without a path on the command line removes the tool, which does not prevent creating files.
@@ -190,7 +236,7 @@ def may_read_unasked(path: str, tool_context: ToolContext, context: RunnerContex
 def _read_request(tool_context: ToolContext, context: RunnerContext) -> PermissionRequest:
     """Return a request to read a file, without the path."""
     return PermissionRequest(
-        call=structs.replace(tool_context.call, tool="Read"),
+        call=structs.replace(tool_context.call, tool=_READING),
         input={},
         cwd=tool_context.cwd,
         project=context.workspace.project,
@@ -210,26 +256,26 @@ async def is_freed_by_sandbox(request: PermissionRequest, decision: Decision | N
     if sandbox is None or not sandbox.frees_commands or not sandbox.runs_inside(request):
         return False
     if isinstance(decision, Ask):
-        if not _is_answered_by_sandbox(decision):
+        if not _is_answered_by_sandbox(decision, request.tool):
             return False
         # It may hide a question of another policy, such as a guard.
         opinions = [await decide((policy,), request) for policy in context.policies]
-        return all(map(_is_answered_by_sandbox, opinions))
+        return all(_is_answered_by_sandbox(opinion, request.tool) for opinion in opinions)
     return decision is None
 
 
-def _is_answered_by_sandbox(opinion: Decision | None) -> bool:
+def _is_answered_by_sandbox(opinion: Decision | None, tool: str) -> bool:
     if not isinstance(opinion, Ask):
         return True
-    is_in_background = opinion.needs is not None and opinion.needs.unclear == BACKGROUND
-    return opinion.rule in _WHOLE_TOOL_RULES or is_in_background
+    is_in_background = opinion.needs is not None and opinion.needs.not_understood == BACKGROUND
+    return opinion.rule in (tool, f"{tool}(*)") or is_in_background
 
 
 async def ask_about_domain(host: str, port: int, context: RunnerContext) -> bool:
     """Return whether sandboxed commands may connect to a host, according to `WebFetch` rules or the approver."""
     url = f"https://{host}/" if port == _HTTPS_PORT else f"http://{host}:{port}/"
     call_id, store = CallId(f"sandbox-{host}-{port}"), LiveBodyStore({"url": url})
-    call = Call(id=call_id, tool="WebFetch", at=0, requested_at=None, target=url, body_store=store)
+    call = Call(id=call_id, tool=_FETCHING, at=0, requested_at=None, target=url, body_store=store)
     request = PermissionRequest(
         call, {"url": url}, context.call_context.cwd, context.workspace.project, mode=context.permission_mode
     )
@@ -240,12 +286,6 @@ async def ask_about_domain(host: str, port: int, context: RunnerContext) -> bool
         ask = Ask(f"A command in the sandbox wants to connect to {host}, port {port}", "config")
         decision = await _call_approver(context.approver, request, ask)
     return isinstance(decision, Allow)
-
-
-async def _apply_fallback(request: PermissionRequest, pending: PendingCall, context: RunnerContext) -> Decision:
-    if context.fallback is None:
-        return Allow()
-    return await _apply_policies((context.fallback,), request, pending, context) or Allow()
 
 
 def _apply_policies(
@@ -274,7 +314,7 @@ async def _ask_approver(
         answer = await context.run_check(approval, "approver", pending)
     except ToolError as error:
         text = f"Error calling tool ({request.tool}): {error.message}"
-        kind = kind_of(request.tool, text)
+        kind = find_error_kind(request.kind, text)
         return refused_outcome(text, kind=kind, reason=APPROVAL_FAILED, record=text)
     except anyio.get_cancelled_exc_class():
         waited = (context.clock() - started_at) * 1e3
@@ -286,7 +326,7 @@ async def _ask_approver(
 
 async def _refuse_call(pending: PendingCall, request: PermissionRequest, deny: Deny, context: RunnerContext) -> Outcome:
     """Return the outcome of a denied call. If the classifier was unavailable, hooks may let the model retry."""
-    refusal = denied_outcome(request, deny, context.profile.refusals)
+    refusal = denied_outcome(request, deny, context.profile)
     if deny.basis != "classifier" or context.hooks.is_empty:
         return refusal
     tool_event = _permission_hook_event(pending, request)
@@ -305,7 +345,13 @@ async def _refuse_call(pending: PendingCall, request: PermissionRequest, deny: D
 
 
 def _permission_hook_event(pending: PendingCall, request: PermissionRequest) -> ToolHookEvent:
-    return ToolHookEvent(call=pending.call, input=request.input, cwd=request.cwd, known_as=request.known_as)
+    return ToolHookEvent(
+        call=pending.call,
+        input=request.input,
+        cwd=request.cwd,
+        known_as=request.known_as,
+        definition=request.definition,
+    )
 
 
 async def _ask_hooks(
@@ -347,17 +393,22 @@ async def _call_approver(approver: Approver, request: PermissionRequest, ask: As
 
 
 async def preview_decision(call: Call, tool: Tool, arguments: Input, context: RunnerContext) -> Decision:
-    """Return the decision of the policies on a call, without running hooks or asking an approver."""
+    """Return the decision on a call, without running hooks or asking an approver."""
     parsed = tool.parse(arguments)
     if isinstance(parsed, Invalid):
-        return Deny("The input does not fit the tool's schema")
-    request = _build_request(call, tool, parsed, context.call_context.cwd, LinkResolver(), context)
-    decision = await decide(context.policies, request)
-    if await is_freed_by_sandbox(request, decision, context):
-        return Allow(None, "config", basis="sandbox")
-    if decision is None and context.fallback is not None:
-        decision = await decide((context.fallback,), request)
-    return decision or Allow()
+        return Deny("The input does not match the tool's schema")
+    return await decide_request(build_request(call, tool, parsed, context), tool, context)
+
+
+def build_request(call: Call, tool: Tool, valid: Valid, context: RunnerContext) -> PermissionRequest:
+    """Return the request that policies would receive if the call ran now."""
+    return _build_request(call, tool, valid, context.call_context.cwd, LinkResolver(), context)
+
+
+async def decide_request(request: PermissionRequest, tool: Tool, context: RunnerContext) -> Decision:
+    """Return the decision on a request, without running hooks or asking an approver."""
+    policy_decision = await decide(context.policies, request)
+    return await _complete_decision(policy_decision, None, request, tool, context, decide)
 
 
 def record_decision(
@@ -393,7 +444,7 @@ def record_decision(
 
 def _missing_permission(ask: Ask, needs: MissingPermissions) -> str | None:
     """Return the client's code for the reason why a command line needs approval, or None if the reason is a path."""
-    if ask.basis == "unclear":
+    if ask.basis == "not_understood":
         return "too-complex"
     if needs.leaves and needs.of > 1:
         changes = any(changes_files(part.partition(" ")[0]) for part in needs.parts)
@@ -415,10 +466,7 @@ def _build_request(
         input=valid.recorded,
         cwd=cwd,
         project=context.workspace.project,
-        # The tools of MCP servers may overlap if the server declares them read-only.
-        read_only=tool.read_only
-        or (_overlaps_if_reading(tool) and tool.may_overlap(valid.value))
-        or (tool.only_reads is not None and tool.only_reads(valid.value, context.workspace)),
+        read_only=tool.read_only or (tool.only_reads is not None and tool.only_reads(valid.value, context.workspace)),
         mode=context.permission_mode,
         known_as=tool.name,
         searched_folder=_searched_folder(tool, valid, context),
@@ -426,15 +474,12 @@ def _build_request(
         search_path=context.workspace.environment.get("PATH", ""),
         repository=context.workspace.repository,
         links=links,
+        definition=tool,
     )
     sandbox = context.workspace.sandbox
-    if sandbox is None or not sandbox.is_on or tool.name != "Bash":
+    if sandbox is None or not sandbox.is_on or not tool.sandboxed:
         return request
     return replace(request, leaves_sandbox=not sandbox.runs_inside(request))
-
-
-def _overlaps_if_reading(tool: Tool) -> bool:
-    return tool.name == "Bash" or tool_kind(tool.name) == "mcp"
 
 
 _GLOB_START = re.compile(r"[*?\[{]")
@@ -442,9 +487,9 @@ _GLOB_START = re.compile(r"[*?\[{]")
 
 def _searched_folder(tool: Tool, valid: Valid, context: RunnerContext) -> str | None:
     """Return the folder at the start of an absolute pattern, if the profile's client searches there."""
-    pattern = valid.recorded.get("pattern")
-    if tool.name != "Glob" or not isinstance(pattern, str) or not context.profile.search.absolute_patterns:
+    if tool.subject is None or tool.subject.pattern is None or not context.profile.search.relative_names:
         return None
+    pattern = str(valid.recorded.get(tool.subject.pattern) or "")
     return (_GLOB_START.split(pattern, maxsplit=1)[0].rpartition("/")[0] or "/") if pattern[:1] == "/" else None
 
 
@@ -471,7 +516,7 @@ def apply_permission_updates(updates: Sequence[Mapping[str, object]], context: R
                 except ToolspanError as error:
                     problems.append(f"addRules: {error}")
             case _:
-                problems.append(f"{update.get('type')}: not done")
+                problems.append(f"{update.get('type')}: not supported")
     return problems
 
 

@@ -173,22 +173,20 @@ def format_notification(task: BackgroundTask, profile: Profile) -> str:
         summary = f'Background command "{task.description or task.command}" {ending}'
         note = f"\n{task.sandbox_note}" if task.sandbox_note else ""  # on a separate line, as in a result
         lines.append(f"<summary>{summary}{note}</summary>")
-        tail = profile.tasks.notice_tail
     else:
         values, report = profile.agents, task.report or AgentReport(text="")
-        ending = values.completion_word if report.error is None else f"failed: {report.error}"
+        ending = profile.messages.agent_ended if report.error is None else f"failed: {report.error}"
         lines.append(f'<summary>Agent "{task.description}" {ending}</summary>')
-        if values.has_note:
+        if values.framed:
             lines.append("<note>This is the report of an agent, not a message from the user.</note>")
         if report.text:
             lines.append(f"<result>{report.text}</result>")
-        word = values.token_word or "total_tokens"
+        word = "subagent_tokens" if values.framed else "total_tokens"
         lines.append(
             f"<usage><{word}>{report.tokens}</{word}><tool_uses>{report.calls}</tool_uses>"
             f"<duration_ms>{round(report.duration_ms)}</duration_ms></usage>"
         )
-        tail = values.notice_tail
-    return "\n".join([*lines, "</task-notification>"]) + tail.format(path=task.path)
+    return "\n".join([*lines, "</task-notification>"])
 
 
 class BackgroundTasks:
@@ -255,7 +253,7 @@ class BackgroundTasks:
 
 ProgressCallback = Callable[[Mapping[str, object]], None]
 """A callback that receives progress from a subagent. It must not raise."""
-NO_MODEL_MESSAGE = "There is no model to run a subagent with, because calls come from outside; `toolspan run` has one"
+NO_MODEL_MESSAGE = "The agent was not started, because this session has no model. `toolspan run` has one."
 """The error message used when there is no launcher."""
 
 

@@ -39,7 +39,6 @@ from toolspan.types.decision import Decision, Deny
 from toolspan.types.events import BatchFinished, Duplicate, Finished, LiveEvent, Progressed, Requested, Slow
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call
-from toolspan.types.tool_kinds import tool_kind
 
 HEARTBEAT_SECONDS = 30.0
 """The interval in seconds between heartbeats of a running call."""
@@ -319,7 +318,7 @@ class Batch:
             else:
                 for call_id in self._queue.waiting:
                     self._cancel_call(self.calls[call_id], "turn")
-        elif state == "failed" and siblings != "independent" and tool_kind(finished.span.tool) == "shell":
+        elif state == "failed" and siblings != "independent" and _is_shell_call(pending):
             self.cancel(by="sibling")
         if not self._queue.is_done:
             self.start()
@@ -523,3 +522,7 @@ def report_due_events(pending: PendingCall, now: float, emit: Callable[[LiveEven
         pending.progress_sent_at = now
         data = {"elapsed_s": round(now - started, 1)}
         emit(Progressed(call_id=pending.call.id, kind="heartbeat", data=data, at=now))
+
+
+def _is_shell_call(pending: PendingCall) -> bool:
+    return pending.tool is not None and pending.tool.kind == "shell"

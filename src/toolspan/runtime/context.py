@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from msgspec import Struct, structs
 
-from toolspan.formats.claude.paths import config_dir
+from toolspan.formats.registry import recorded_format
 from toolspan.runtime.background import BackgroundTasks, SubagentLauncher
 from toolspan.runtime.hooks.events import HookEffects, HookRunner, SessionHookEvent
 from toolspan.runtime.isolation import IsolatedTasks
@@ -98,6 +98,8 @@ class CallContext:
     cwd: Path
     values: Mapping[str, object] = field(default_factory=dict)
     """Values that tools store for later calls."""
+    granted_rules: tuple[str, ...] = ()
+    """Rules that allow calls until the next prompt, granted by the skills that were launched since the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ class Workspace:
     @property
     def config(self) -> Path:
         """The client's configuration folder."""
-        return config_dir(self.environment)
+        return recorded_format().home(self.environment)
 
     @property
     def outside_environment(self) -> Mapping[str, str]:
@@ -181,6 +183,15 @@ class IntentRecorder(Protocol):
 
     def begin(self, call_id: str, tool: str, **change: str | None) -> None:
         """Record that a call is about to start. `change` contains `path` and the digests `before` and `after`."""
+        ...
+
+    @property
+    def is_stored(self) -> bool:
+        """True if a store has a copy of the log, so that another host may judge the call by it."""
+        ...
+
+    async def wait_until_stored(self, call_id: str) -> None:
+        """Wait until the start of a call is where the log is kept. Raise ToolspanError if the call must not start."""
         ...
 
     def record_process(self, call_id: str, pid: int) -> None:

@@ -18,24 +18,27 @@ from msgspec import Struct, structs
 
 from toolspan.errors import ToolError, ToolspanError, exception_text
 from toolspan.runtime.output_limits import ERROR_LIMIT, UnfitOutputError, sanitize_json, sanitize_text, truncate_middle
+from toolspan.runtime.profiles.messages import INTERRUPT_NOTE, REJECTED, STOP, UNRESOLVED_LINK
 from toolspan.runtime.schema.issues import Invalid, explain_issues, explain_unparsed, unparsed_text
 from toolspan.types.decision import Ask, Deny, MissingPermissions
-from toolspan.types.error_kinds import ERROR_KINDS, ErrorKind, find_timeout_text, kind_of
+from toolspan.types.error_kinds import ERROR_KINDS, ErrorKind, denial_message, find_error_kind, find_timeout_text
 from toolspan.types.events import Content, Finished, HookContext
 from toolspan.types.ids import SourceLocation
 from toolspan.types.span import Event, Evidence, Hook, Permission, Result, Span
 from toolspan.types.state import State
-from toolspan.types.tool_kinds import tool_kind
 
 if TYPE_CHECKING:
     from toolspan.runtime.context import CallContext, RunnerContext
     from toolspan.runtime.pending_call import PendingCall
     from toolspan.runtime.permissions.decide import PermissionRequest
-    from toolspan.runtime.profiles import Refusals
-    from toolspan.runtime.tool import Refusal, ToolFailure
+    from toolspan.runtime.profiles import Messages, Profile, Refusals
+    from toolspan.runtime.tool import Refusal, Tool, ToolFailure
 
 
-NO_MESSAGE = "The tool failed without a message"
+_REJECTED_RECORD = "User rejected tool use"
+_NOT_GRANTED = "Claude requested permissions to {}, but you haven't granted it yet."
+_SENSITIVE_FILE = "Claude requested permissions to edit {} which is a sensitive file."
+NO_MESSAGE = "The tool failed without a message."
 DID_NOT_STOP = "it did not stop after it was cancelled"
 _PATH_FIELDS = ("file_path", "notebook_path", "path")
 _OWN_SETTINGS = re.compile(r"\.claude/(?:settings(?:\.local)?\.json$|(?:commands|agents|skills)/)")
@@ -103,21 +106,20 @@ def error_record(text: str) -> str:
 
 def unknown_tool_outcome(name: str, context: RunnerContext) -> Outcome:
     """Return the outcome of a call to a tool that does not exist or is disabled."""
-    refusals = context.profile.refusals
-    text = refusals.unknown_tool.format(name=name)
-    other = context.tools.find_other_case(name)
-    if name in context.profile.availability.optional_tools or name in context.profile.availability.tools:
-        text += refusals.disabled_tool.format(name=name)
-    elif other:
-        text += refusals.other_case.format(other=other)
+    text = context.profile.messages.unknown_tool.format(name=name)
+    availability, other = context.profile.availability, context.tools.find_other_case(name)
+    if availability.explains_unknown and name in availability.tools | availability.optional_tools:
+        text += f". {name} exists but is not enabled in this context."
+    elif availability.explains_unknown and other:
+        text += f". Tool names are case-sensitive: call {other} instead."
     return refused_outcome(text, kind="unknown_tool", reason="no such tool")
 
 
 def truncated_call_outcome(pending: PendingCall) -> Outcome:
     """Return the outcome of a call that was cut off at the end of the reply."""
     text = (
-        f"{pending.call.tool} was not run: the reply ended (max_tokens) before the call was complete."
-        " Ask for it again, in smaller pieces."
+        f"{pending.call.tool} was not run, because the reply reached its token limit before the call was complete."
+        " Repeat the call in smaller parts."
     )
     return refused_outcome(text, kind="invalid_input", reason="the reply was cut off")
 
@@ -125,7 +127,7 @@ def truncated_call_outcome(pending: PendingCall) -> Outcome:
 def invalid_input_outcome(pending: PendingCall, invalid: Invalid, context: RunnerContext) -> Outcome:
     """Return the outcome of a call whose input does not match the schema or is not JSON."""
     style = context.profile.issues
-    raw = unparsed_text(pending.body_store.arguments_) if style.reports_unparsed else None
+    raw = unparsed_text(pending.body_store.arguments_) if style.validator == "zod 4" else None
     name = pending.call.tool if pending.tool is None else pending.tool.name
     explanation = explain_issues(name, invalid, style=style) if raw is None else explain_unparsed(name, raw)
     return refused_outcome(
@@ -137,7 +139,10 @@ def invalid_rewrite_outcome(tool: str, invalid: Invalid, context: RunnerContext)
     """Return the outcome of a call whose input, replaced by a hook, does not match the schema."""
     explanation = explain_issues(tool, invalid, style=context.profile.issues)
     issues = explanation.text.removeprefix("InputValidationError: ")
-    text = context.profile.hooks.invalid_input.format(tool=tool, issues=issues)
+    text = (
+        f"PreToolUse hook for {tool} returned updatedInput that failed schema validation: {issues}\n"
+        "The tool input from the model was valid; the hook's rewrite of it was not."
+    )
     reason = "the input from a hook does not match the schema"
     return Outcome(
         state="failed",
@@ -149,10 +154,10 @@ def invalid_rewrite_outcome(tool: str, invalid: Invalid, context: RunnerContext)
     )
 
 
-def check_refused_outcome(name: str, refusal: Refusal) -> Outcome:
+def check_refused_outcome(tool: Tool, refusal: Refusal) -> Outcome:
     """Return the outcome of a call that the tool's own check refused."""
     reason = "the tool's own check"
-    kind = refusal.kind or kind_of(name, refusal.text)
+    kind = refusal.kind or find_error_kind(tool.kind, refusal.text)
     if kind == "unknown":
         kind = "invalid_input"
     if refusal.wrapped:
@@ -166,28 +171,28 @@ def deferred_outcome() -> Outcome:
     return Outcome(state="never_answered", content="", reason="a hook deferred it", stop="tool_deferred", deferred=True)
 
 
-def timed_out_outcome(name: str, seconds: float, *, still_running: bool) -> Outcome:
+def timed_out_outcome(tool: Tool, seconds: float, *, still_running: bool) -> Outcome:
     """Return the outcome of a tool that exceeded its timeout. `still_running` means that it has not stopped."""
-    text = f"Error calling tool ({name}): request timed out after {seconds:g}s"
+    text = f"Error calling tool ({tool.name}): request timed out after {seconds:g}s"
     return Outcome(
         state="timed_out",
         content=add_error_tags(text),
         structured=error_record(text),
         is_error=True,
-        kind=kind_of(name, text),
+        kind=find_error_kind(tool.kind, text),
         reason="the tool exceeded its timeout" + (f", and {DID_NOT_STOP}" if still_running else ""),
     )
 
 
-def tool_error_outcome(name: str, error: ToolError) -> Outcome:
+def tool_error_outcome(tool: Tool, error: ToolError) -> Outcome:
     """Return the outcome of a tool that raised `ToolError`."""
     text = _error_text(truncate_middle(error.message, ERROR_LIMIT))
     kind = next((kind for kind in ERROR_KINDS if kind == error.kind), None)
-    outcome = _failed_outcome(name, text, kind, "the tool reported an error")
+    outcome = _failed_outcome(tool, text, kind, "the tool reported an error")
     return structs.replace(outcome, content=add_error_tags(text)) if error.wrapped else outcome
 
 
-def exception_outcome(name: str, error: BaseException) -> Outcome:
+def exception_outcome(tool: Tool, error: BaseException) -> Outcome:
     """Return the outcome of a tool that raised an unexpected exception."""
     message, class_name = exception_text(error), type(error).__name__
     if not message.strip():
@@ -195,20 +200,20 @@ def exception_outcome(name: str, error: BaseException) -> Outcome:
     elif not isinstance(error, OSError | ToolspanError):
         message = f"{class_name}: {message}"
     text = _error_text(truncate_middle(message, ERROR_LIMIT))
-    return _failed_outcome(name, text, None, f"the tool raised {class_name}")
+    return _failed_outcome(tool, text, None, f"the tool raised {class_name}")
 
 
-def failure_outcome(name: str, failed: ToolFailure) -> Outcome:
+def failure_outcome(tool: Tool, failed: ToolFailure) -> Outcome:
     """Return the outcome of a tool that returned a failure."""
     text = _error_text(failed.text)
-    kind = failed.kind or kind_of(name, text)
+    kind = failed.kind or find_error_kind(tool.kind, text)
     if kind == "unknown" and failed.exit_code:
         kind = "command_failed"
     structured: object = error_record(text)
     if failed.structured is not None:
         with suppress(UnfitOutputError, RecursionError):  # keeps the error message
             structured = sanitize_json(failed.structured)
-    outcome = _failed_outcome(name, text, kind, "the tool reported an error", timed_out=failed.timed_out)
+    outcome = _failed_outcome(tool, text, kind, "the tool reported an error", timed_out=failed.timed_out)
     return structs.replace(
         outcome,
         structured=structured,
@@ -223,12 +228,12 @@ def _error_text(text: str) -> str:
     return sanitize_text(text) if text.strip() else NO_MESSAGE
 
 
-def _failed_outcome(name: str, text: str, kind: ErrorKind | None, reason: str, *, timed_out: bool = False) -> Outcome:
+def _failed_outcome(tool: Tool, text: str, kind: ErrorKind | None, reason: str, *, timed_out: bool = False) -> Outcome:
     """Return the outcome of a tool that failed with this message. A message that reports a timeout makes
     it a timeout, except for shell commands.
     """
-    kind = kind or kind_of(name, text)
-    if not timed_out and tool_kind(name) != "shell" and find_timeout_text(name, text):
+    kind = kind or find_error_kind(tool.kind, text)
+    if not timed_out and tool.kind != "shell" and find_timeout_text(tool.kind, text):
         timed_out = True
         kind = "permission_timeout" if kind == "permission_timeout" else "mcp_timeout"
     state: State = "timed_out" if timed_out else "failed"
@@ -245,53 +250,61 @@ def content_text(content: Content) -> str:
 USER_SOURCES = frozenset({"user", "user_reject", "user_abort", "user_temporary"})
 
 
-def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusals) -> Outcome:
+def denied_outcome(request: PermissionRequest, decision: Deny, profile: Profile) -> Outcome:
     """Return the outcome of a call that a hook, a user or a rule denied."""
+    refusals = profile.refusals
     if decision.source in ("hook", "permission_hook"):
-        return _hook_outcome(request, decision, refusals)
+        return _hook_outcome(request, decision, profile.messages)
     if decision.source in USER_SOURCES:
-        text = refusals.rejected
+        text = REJECTED + STOP
         if decision.reason:
-            text = refusals.rejected_with_message.format(words=decision.reason)
-        return _make_denied_outcome(text, refusals.rejected_record, "user_denied", "user-rejected", decision)
+            text = f"{REJECTED} To tell you how to proceed, the user said:\n{decision.reason}"
+        return _make_denied_outcome(text, _REJECTED_RECORD, "user_denied", "user-rejected", decision)
     # A rule for paths, as opposed to a rule for the whole tool.
     about_paths = decision.rule is not None and "(" in decision.rule
-    kind = tool_kind(request.tool)
+    kind, reports_file = request.kind, reports_denied_files(request)
     raw = next((value for key in _PATH_FIELDS if isinstance(value := request.input.get(key), str)), None)
-    is_denied_file = about_paths and kind in ("read", "edit", "write") and request.tool != "NotebookEdit"
-    by_reading = refusals.read_denied and re.match(r"Read\b", decision.rule or "") and request.tool in ("Edit", "Write")
+    is_denied_file = about_paths and reports_file
+    is_change = reports_file and kind != "read"
+    by_reading = is_change and refusals.read_rules_bind_changes and re.match(r"Read\b", decision.rule or "")
     command = request.input.get("command")
     if decision.source == "mode" and decision.reason == "dontAsk":
-        text = refusals.dont_ask.format(name=request.tool)
+        text = profile.messages.dont_ask.format(name=request.tool)
     elif decision.reason:
         text = decision.reason
     elif by_reading:
         is_denied_file = True
-        text = refusals.read_denied.format(done="edited" if request.tool == "Edit" else "written")
+        done = "edited" if kind == "edit" else "written"
+        text = f"File is covered by a Read deny rule in your permission settings and cannot be {done}."
     elif is_denied_file:
-        text = refusals.denied_file
-    elif about_paths and raw is not None and (kind == "search" or request.tool == "NotebookEdit"):
+        text = "File is in a directory that is denied by your permission settings."
+    elif about_paths and raw is not None and kind in ("search", "edit"):
         action = "read" if kind == "search" else "edit"
         text = f"Permission to {action} {_shown_path(request, raw, refusals)} has been denied."
-    elif request.tool == "Bash" and isinstance(command, str):
-        text = f"Permission to use Bash with command {command} has been denied."
+    elif kind == "shell" and isinstance(command, str):
+        text = f"Permission to use {request.tool} with command {command} has been denied."
     else:
-        text = refusals.denied.format(name=request.tool)
+        text = f"Permission to use {request.tool} has been denied."
     if is_denied_file:
         return _make_denied_outcome(add_error_tags(text), error_record(text), "rule_denied", None, decision)
     denial_kind = "automode-unavailable" if decision.basis == "classifier" else "permission-rule"
     return _make_denied_outcome(text, error_record(text), "rule_denied", denial_kind, decision)
 
 
-def _hook_outcome(request: PermissionRequest, decision: Deny, refusals: Refusals) -> Outcome:
+def reports_denied_files(request: PermissionRequest) -> bool:
+    """Return whether the tool itself refuses files that rules deny."""
+    return request.definition is not None and request.definition.reports_denied_files
+
+
+def _hook_outcome(request: PermissionRequest, decision: Deny, messages: Messages) -> Outcome:
     """Return the outcome of a call that a hook denied."""
-    text = refusals.hook_denied_silently.format(name=request.tool)
+    text = messages.hook_denied_silently.format(name=request.tool)
     if decision.source == "permission_hook":  # it answers in place of a user, so its reason is the whole message
         text = sanitize_text(decision.reason or text)
-    elif refusals.plain_if_respelled and _is_respelled(request) and not _EXIT_REASON.match(decision.reason or ""):
+    elif _is_respelled(request) and not _EXIT_REASON.match(decision.reason or ""):
         text = sanitize_text(decision.reason or f"Hook PreToolUse:{request.tool} denied this tool")
     elif decision.reason:
-        text = sanitize_text(refusals.hook_denied.format(name=request.tool, reason=decision.reason))
+        text = sanitize_text(messages.hook_denied.format(name=request.tool, reason=decision.reason))
     return Outcome(
         state="blocked_by_hook",
         content=text,
@@ -312,32 +325,33 @@ def not_granted_outcome(request: PermissionRequest, ask: Ask, refusals: Refusals
 
 def _names_tool(request: PermissionRequest, path: str, refusals: Refusals, *, writes: bool) -> bool:
     """Return whether the question names the tool instead of the file, because a rule covers the whole tool."""
-    return refusals.plain_lines or (not writes and request.path_scope().contains_path(path, reading=True))
+    return not refusals.precise_questions or (not writes and request.path_scope().contains_path(path, reading=True))
 
 
 def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -> str:
     """Return the question for an approver, which is also the refusal message if there is no approver."""
     raw = next((value for key in _PATH_FIELDS if isinstance(value := request.input.get(key), str)), None)
-    if ask.source == "mode" and refusals.plan_mode:
-        return refusals.plan_mode.format(path=None if raw is None else expand_path(request, raw))
+    if ask.source == "mode" and refusals.precise_questions:
+        path = None if raw is None else expand_path(request, raw)
+        return f"Cannot write to {path} while in plan mode."
     if ask.needs is not None:
         return _needs_text(request, ask.needs, refusals)
     if ask.reason is not None and ask.source != "mode":
         return ask.reason
-    kind = tool_kind(request.tool)
+    kind = request.kind
     if raw is None or kind not in ("edit", "write", "read", "search"):
-        return refusals.not_granted.format(name=request.tool)
+        return _NOT_GRANTED.format(f"use {request.tool}")
     path = _shown_path(request, raw, refusals)
     is_write = kind in ("edit", "write")
     if ask.basis == "rule" and "(" not in (ask.rule or "(") and _names_tool(request, path, refusals, writes=is_write):
-        return refusals.not_granted.format(name=request.tool)
-    text = (refusals.not_granted_write if is_write else refusals.not_granted_read).format(path=path)
+        return _NOT_GRANTED.format(f"use {request.tool}")
+    text = _NOT_GRANTED.format(f"write to {path}" if is_write else f"read from {path}")
     if is_write and _is_sensitive(request, path, refusals):
-        return refusals.sensitive_file.format(path=path)
-    if refusals.suspicious_path and re.search(refusals.suspicious_path, path, re.IGNORECASE):
+        return _SENSITIVE_FILE.format(path)
+    if re.search(refusals.suspicious_path, path, re.IGNORECASE):
         problem = "which contains a suspicious Windows path pattern that requires manual approval."
         text = f"Claude requested permissions to {'write to' if is_write else 'read from'} {path}, {problem}"
-    target = request.links.resolve(path) if refusals.names_link_target else path
+    target = request.links.resolve(path) if refusals.precise_questions else path
     roots = (request.project, *request.folders)
     was_inside, is_inside = (any(Path(name).is_relative_to(root) for root in roots) for name in (path, target))
     if was_inside and not is_inside:
@@ -347,13 +361,15 @@ def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -
 
 def _is_sensitive(request: PermissionRequest, path: str, refusals: Refusals) -> bool:
     """Return whether clients call a file sensitive: it is protected, but not part of their own settings."""
-    if not refusals.sensitive_file or not request.path_scope().is_protected(path):
+    if not refusals.precise_questions or not request.path_scope().is_protected(path):
         return False
     return not _OWN_SETTINGS.match(os.path.relpath(path, request.project))
 
 
 def _shown_path(request: PermissionRequest, raw: str, refusals: Refusals) -> str:
-    return raw if refusals.names_raw_path and request.tool != "Glob" else expand_path(request, raw)
+    subject = None if request.definition is None else request.definition.subject
+    has_pattern = subject is not None and subject.pattern is not None  # such a tool resolves its folder first
+    return raw if not refusals.precise_questions and not has_pattern else expand_path(request, raw)
 
 
 def expand_path(request: PermissionRequest, path: str) -> str:
@@ -365,15 +381,15 @@ def expand_path(request: PermissionRequest, path: str) -> str:
 def _is_respelled(request: PermissionRequest) -> bool:
     """Return whether hooks see a different spelling of the path than the model wrote."""
     path = request.call.arguments.get("file_path")
-    is_file_tool = tool_kind(request.tool) in ("read", "edit", "write")
+    is_file_tool = request.kind in ("read", "edit", "write")
     return is_file_tool and isinstance(path, str) and path != expand_path(request, path.strip())
 
 
-def refuse_link(request: PermissionRequest, refusals: Refusals) -> Deny | None:
+def refuse_link(request: PermissionRequest, profile: Profile) -> Deny | None:
     """Return the refusal to write a symbolic link or to read an unresolvable one, if the client refuses links."""
     raw = next((value for key in _PATH_FIELDS if isinstance(value := request.input.get(key), str)), None)
-    kind = tool_kind(request.tool)
-    if raw is None or not refusals.refuses_links:
+    kind = request.kind
+    if raw is None or not profile.files.refuses_links:
         return None
     path = expand_path(request, raw)
     if kind in ("edit", "write") and os.path.islink(path.rstrip("/")):  # noqa: PTH114 - may be invalid
@@ -385,35 +401,26 @@ def refuse_link(request: PermissionRequest, refusals: Refusals) -> Deny | None:
             os.stat(path)  # noqa: PTH116
         except OSError as error:
             if error.errno == errno.ELOOP:
-                reason = "where it leads on disk could not be determined (a link on the way could not be examined,"
-                return Deny(f"Refusing to read {path}: {reason} or the links do not resolve).", "link")
+                return Deny(UNRESOLVED_LINK.format(path=path), "link")
         except ValueError:
             return None
     return None
 
 
-_UNCLEAR_SYNTAX = frozenset({
-    "A brace pattern", "A case statement", "A command used as a file", "A function definition",
-    "A group in braces or double parentheses", "A list of values", "A variable", "A variable in braces",
-    "A variable set",
-})  # fmt: skip
-"""Shell syntax that a profile's message mentions by name."""
-
-
 def _needs_text(request: PermissionRequest, needs: MissingPermissions, refusals: Refusals) -> str:
     """Return the reason why a command line needs approval: a path that it accesses, or its commands."""
     reach = needs.reach
-    if reach is not None and refusals.sensitive_file and request.path_scope().is_protected(reach.path):
-        is_sensitive = _is_sensitive(request, reach.path, refusals)
-        return (refusals.sensitive_file if is_sensitive else refusals.not_granted_write).format(path=reach.path)
-    if reach is not None and not (needs.leaves and refusals.leaving_names_parts):
-        inside = refusals.redirect_inside if reach.program is None else refusals.reach_inside
-        outside = refusals.redirect if reach.program is None else refusals.reach
-        text = inside if reach.inside else outside
-        if text is not None:
-            return text.format(what=reach.program, path=reach.path)
-    if refusals.unclear and needs.unclear in _UNCLEAR_SYNTAX:
-        return refusals.unclear.format(what=needs.unclear)
+    if reach is not None and refusals.precise_questions and request.path_scope().is_protected(reach.path):
+        if _is_sensitive(request, reach.path, refusals):
+            return _SENSITIVE_FILE.format(reach.path)
+        return _NOT_GRANTED.format(f"write to {reach.path}")
+    if reach is not None and not (needs.leaves and refusals.precise_questions):
+        subject = "Output redirection to" if reach.program is None else f"{reach.program} in"
+        verb = "needs approval" if reach.inside and refusals.precise_questions else "was blocked"
+        if reach.program is None or not reach.inside or refusals.precise_questions:
+            return f"{subject} '{reach.path}' {verb}."
+    if refusals.precise_questions and needs.not_understood is not None:
+        return f"{needs.not_understood} in this command can't be checked before it runs"
     if needs.of <= 1:
         return "This command requires approval"
     several = len(needs.parts) > 1
@@ -436,7 +443,7 @@ def _make_denied_outcome(text: str, record: str, kind: ErrorKind, denial_kind: s
 
 def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
     """Return the outcome of a cancelled call, which depends on its stage and the source of the cancellation."""
-    refusals = context.profile.refusals
+    messages = context.profile.messages
     if pending.cancelled_by == "sibling":
         return _dropped_outcome("Sibling tool call errored", "sibling_error", "a sibling failed")
     if pending.cancelled_by == "discarded":
@@ -445,8 +452,8 @@ def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
     if pending.started_at is None:
         return Outcome(
             state="cancelled",
-            content=refusals.cancelled,
-            structured=refusals.rejected_record,
+            content=messages.cancelled,
+            structured=_REJECTED_RECORD,
             is_error=True,
             kind="cancelled",
             denial_kind="cancelled",
@@ -456,13 +463,13 @@ def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
     if pending.tool_context is not None and pending.tool_context.partial is not None:
         with suppress(Exception):  # a function of the tool
             partial = sanitize_text(pending.tool_context.partial())
-    text, record = refusals.interrupted, refusals.rejected_record
-    if refusals.interrupted_keeps_output:
-        text = f"Exit code 137\n{refusals.interrupt_note}" if partial is not None else text
+    text, record = messages.interrupted, _REJECTED_RECORD
+    if context.profile.shell.interrupted_keeps_output:
+        text = f"Exit code 137\n{INTERRUPT_NOTE}" if partial is not None else text
         text = f"{text}\n{partial}" if partial else text
         record = error_record(text)
     elif partial:
-        text = f"{text}\n\nOutput until then:\n{partial}"
+        text = f"{text}\n\nOutput before the interruption:\n{partial}"
     is_abandoned = context.isolated_tasks.is_abandoned(pending.call.id)
     return Outcome(
         state="interrupted",
@@ -517,13 +524,14 @@ def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext
         background_task=outcome.background_task,
         body_store=body_store,
     )
+    message = denial_message(strip_error_tags(content_text(outcome.content)).strip()) if outcome.is_error else None
     span = Span(
         call=call,
         result=result,
         state=outcome.state,
         evidence=_make_evidence(outcome.reason),
         error_kind=outcome.kind,
-        message=strip_error_tags(content_text(outcome.content)).strip()[:240] if outcome.is_error else None,
+        message=message[:240] if message else None,
         events=_span_events(pending, outcome) if outcome.contexts or pending.decision_event else (),
         background=outcome.background_task is not None,
         agent=outcome.agent,
@@ -538,7 +546,7 @@ def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext
         companions=outcome.companions,
         contexts=outcome.contexts,
         structured_output=outcome.structured_output,
-        beside=outcome.extra_keys,
+        beside=_extra_keys(pending, outcome),
         stop=outcome.stop,
         cwd=str(cwd),
         duration_ms=(at - (pending.started_at or pending.requested_at)) * 1e3,
@@ -551,6 +559,14 @@ def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext
     pending.tool_context = None  # breaks a reference cycle through the batch
     context.emit(finished)
     return finished
+
+
+def _extra_keys(pending: PendingCall, outcome: Outcome) -> Mapping[str, object]:
+    """Return the additional keys for the recorded result. For an allowed command, they state where it ran."""
+    decision = pending.decision_event
+    if pending.tool is None or not pending.tool.sandboxed or decision is None or not decision.allowed:
+        return outcome.extra_keys
+    return outcome.extra_keys if outcome.denial_kind else {"sandboxed": False, **outcome.extra_keys}
 
 
 @lru_cache(maxsize=16)

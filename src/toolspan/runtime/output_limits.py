@@ -17,6 +17,23 @@ PREVIEW_CHARS = 2_000
 ERROR_LIMIT = 10_000
 
 
+def utf16_length(text: str) -> int:
+    """Return the length in UTF-16 code units, in which the clients count."""
+    return len(text) if text.isascii() or max(text) <= "\uffff" else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def utf16_head(text: str, limit: int) -> str:
+    """Return the first `limit` UTF-16 code units, without half a character at the end."""
+    if len(text) <= limit // 2 or text.isascii():
+        return text[:limit]
+    return text[:limit].encode("utf-16-le", "surrogatepass")[: 2 * limit].decode("utf-16-le", "ignore")
+
+
+def utf16_tail(text: str, limit: int) -> str:
+    """Return the last `limit` UTF-16 code units, without half a character at the beginning."""
+    return utf16_head(text[::-1], limit)[::-1]
+
+
 class SpilledText(NamedTuple):
     """The text for the model, and the file with the full text, or None if the file could not be written."""
 
@@ -29,14 +46,13 @@ def spill_text(
 ) -> SpilledText:
     """Write text to a file, and return a preview of at most `limit` characters together with the path."""
     path = folder / f"{safe_file_name(call_id)}{suffix}"
-    data = text.encode()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.write_bytes(data)
+        path.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         preview = truncate_middle(text, min(limit, ERROR_LIMIT))
         return SpilledText(f"{preview}\n[The full output could not be saved: {error}]", None)
-    return SpilledText(spill_notice(text, len(data), path, min(limit, PREVIEW_CHARS)), path)
+    return SpilledText(spill_notice(text, utf16_length(text), path, min(limit, PREVIEW_CHARS)), path)
 
 
 def spill_notice(text: str, size: int, path: Path, limit: int = PREVIEW_CHARS) -> str:
@@ -50,10 +66,10 @@ def spill_notice(text: str, size: int, path: Path, limit: int = PREVIEW_CHARS) -
 
 
 def text_preview(text: str, limit: int = PREVIEW_CHARS) -> str:
-    """Return the first `limit` characters, cut at a line end if there is one in the second half."""
-    head = text[:limit]
+    """Return the first `limit` UTF-16 code units, cut at a line end if there is one in the second half."""
+    head = utf16_head(text, limit)
     cut = head.rfind("\n")
-    return head[:cut] if cut > limit // 2 else head
+    return head[:cut] if cut > 0 and utf16_length(head[:cut]) > limit // 2 else head
 
 
 def format_size(size: int) -> str:
@@ -64,12 +80,13 @@ def format_size(size: int) -> str:
 
 
 def truncate_middle(text: str, limit: int) -> str:
-    """Cut the middle out of text that is longer than `limit`."""
-    if len(text) <= limit:
+    """Cut the middle out of text that is longer than `limit` UTF-16 code units."""
+    length = utf16_length(text)
+    if length <= limit:
         return text
-    half = limit // 2
-    removed = len(text) - 2 * half
-    return f"{text[:half]}\n\n... [{removed} characters truncated] ...\n\n{text[-half:]}"
+    head, tail = utf16_head(text, limit // 2), utf16_tail(text, limit // 2)
+    removed = length - utf16_length(head) - utf16_length(tail)
+    return f"{head}\n\n... [{removed} characters truncated] ...\n\n{tail}"
 
 
 def safe_file_name(call_id: CallId) -> str:
@@ -133,7 +150,7 @@ def _sanitize_block(block: object) -> dict[str, object]:
     if kind in _MEDIA_TYPES:
         reason = _source_fault(str(kind), sanitized["source"])
         if reason is not None:  # one bad image would make the API refuse the whole request
-            return {"type": "text", "text": f"[{kind} left out: {reason}]"}
+            return {"type": "text", "text": f"[{kind} omitted: {reason}]"}
     return sanitized
 
 

@@ -166,9 +166,9 @@ class LiveBodyStore(Struct, eq=False):
 
     def typed_input(self, call: Call) -> ToolInput:
         """Return the input as its tool's input type."""
-        from toolspan.formats.claude.narrow import narrow_input
+        from toolspan.formats.registry import recorded_format
 
-        return narrow_input(call.tool, self.raw_input(call))
+        return recorded_format().narrow_input(call.tool, self.raw_input(call))
 
     def content(self, result: Result) -> object:  # noqa: ARG002
         """Return the content sent to the model: a string or a list of blocks."""
@@ -184,8 +184,8 @@ class LiveBodyStore(Struct, eq=False):
 
     def structured(self, result: Result) -> object:
         """Return the structured result as its tool's result type."""
-        from toolspan.formats.claude.narrow import narrow_result, narrow_text_result
+        from toolspan.formats.registry import recorded_format
 
         if self.structured_ is None:
-            return narrow_text_result(result.tool, self.text(result))
-        return narrow_result(result.tool, msgspec.json.encode(self.structured_))
+            return recorded_format().narrow_text_result(result.tool, self.text(result))
+        return recorded_format().narrow_result(result.tool, msgspec.json.encode(self.structured_))

@@ -16,7 +16,7 @@ import anyio.lowlevel
 import msgspec
 from msgspec import structs
 
-from toolspan.errors import ToolError
+from toolspan.errors import ToolError, ToolspanError
 from toolspan.runtime.authorization import (
     authorize_call,
     make_permission_request,
@@ -44,7 +44,14 @@ from toolspan.runtime.outcome import (
     truncated_call_outcome,
     unknown_tool_outcome,
 )
-from toolspan.runtime.output_limits import UnfitOutputError, sanitize_content, sanitize_json, sanitize_text, spill_text
+from toolspan.runtime.output_limits import (
+    UnfitOutputError,
+    sanitize_content,
+    sanitize_json,
+    sanitize_text,
+    spill_text,
+    utf16_length,
+)
 from toolspan.runtime.pending_call import NO_DECISION, PendingCall, PreparedCall
 from toolspan.runtime.schema.check import type_name
 from toolspan.runtime.schema.issues import Invalid, Issue, Valid, issue_json
@@ -54,6 +61,7 @@ from toolspan.types.events import Content, Finished, HookContext, HookReport, St
 
 if TYPE_CHECKING:
     from toolspan.runtime.batch import Batch
+    from toolspan.runtime.context import IntentRecorder
 
 _EXIT_EXCEPTIONS = (KeyboardInterrupt, GeneratorExit)
 """Exceptions that end the program or this coroutine. Any other exception ends at most its call."""
@@ -128,17 +136,17 @@ async def _run_stages(pending: PendingCall, context: RunnerContext, services: Ba
 async def _run_tool_check(
     pending: PendingCall, prepared: PreparedCall, validate: ValidateFunction, context: RunnerContext
 ) -> PreparedCall | Outcome:
-    name = prepared.tool.name
+    tool = prepared.tool
     try:
         refusal = await context.run_check(validate(prepared.valid.value, prepared.tool_context), "check", pending)
     except ToolError as error:
-        outcome = tool_error_outcome(name, error)
+        outcome = tool_error_outcome(tool, error)
     except Exception as error:  # noqa: BLE001 - user code; the call fails with its check
-        outcome = exception_outcome(name, error)
+        outcome = exception_outcome(tool, error)
     else:
         if refusal is None:
             return prepared
-        outcome = check_refused_outcome(name, refusal)
+        outcome = check_refused_outcome(tool, refusal)
     if outcome.kind == "no_change" or not context.policies:
         return outcome
     return await refuse_denied_file(pending, prepared, context) or outcome
@@ -153,13 +161,13 @@ async def _run_pre_hooks(
     if isinstance(before.decision, Deny):
         record_decision(pending, before.decision, context)
         request = make_permission_request(pending, prepared, context)
-        return denied_outcome(request, before.decision, context.profile.refusals)
+        return denied_outcome(request, before.decision, context.profile)
     if before.defer and context.approver is None:
         content = (pending.message or {}).get("content")
         blocks = content if isinstance(content, list) else []
         if sum(block.get("type") == "tool_use" for block in blocks) <= 1:  # only a single call can be deferred
             return deferred_outcome()
-    if before.input is None or not context.profile.hooks.invalid_input:
+    if before.input is None or not context.profile.hooks.explains_rewrite:
         changed = prepared.with_input(before.input)
         return invalid_input_outcome(pending, changed, context) if isinstance(changed, Invalid) else changed
     changed = prepared.with_input(prepared.drop_unknown_keys(before.input))
@@ -168,7 +176,11 @@ async def _run_pre_hooks(
 
 def _tool_event(pending: PendingCall, prepared: PreparedCall) -> ToolHookEvent:
     return ToolHookEvent(
-        call=pending.call, input=prepared.valid.recorded, cwd=prepared.tool_context.cwd, known_as=prepared.tool.name
+        call=pending.call,
+        input=prepared.valid.recorded,
+        cwd=prepared.tool_context.cwd,
+        known_as=prepared.tool.name,
+        definition=prepared.tool,
     )
 
 
@@ -178,8 +190,11 @@ def _tool_event(pending: PendingCall, prepared: PreparedCall) -> ToolHookEvent:
 async def run_tool(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Outcome:
     """Run the tool and convert its return value or exception to an outcome."""
     tool, intent_log, run = prepared.tool, context.workspace.intent_log, context.isolated_tasks.run
-    if intent_log is not None and not (tool.read_only or tool.records_intent):
-        intent_log.begin(pending.call.id, tool.name)
+    if intent_log is not None and not tool.read_only:
+        if intent_log.is_stored or not tool.records_intent:
+            intent_log.begin(pending.call.id, tool.name)
+        if intent_log.is_stored and (refusal := await _wait_until_stored(pending, prepared, intent_log, context)):
+            return refusal
     pending.started_at = context.clock()
     if Started in context.observed_events:
         context.emit(Started(call_id=pending.call.id, at=pending.started_at))
@@ -192,19 +207,30 @@ async def run_tool(pending: PendingCall, prepared: PreparedCall, context: Runner
                 output = await run(work, tool.grace, "tool", pending)
             if time_limit.cancelled_caught:
                 still_running = context.isolated_tasks.is_abandoned(pending.call.id)
-                return timed_out_outcome(tool.name, tool.timeout or 0.0, still_running=still_running)
+                return timed_out_outcome(tool, tool.timeout or 0.0, still_running=still_running)
     except ToolError as error:
-        return tool_error_outcome(tool.name, error)
+        return tool_error_outcome(tool, error)
     except BaseException as error:
         if isinstance(error, _EXIT_EXCEPTIONS):
             raise
         # A cancellation is raised if it is meant for the call, as opposed to something that the tool was awaiting.
         if isinstance(error, anyio.get_cancelled_exc_class()) and (pending.cancelled_by or current_task_cancelled()):
             raise
-        return exception_outcome(tool.name, error)
+        return exception_outcome(tool, error)
     if isinstance(output, ToolFailure):
-        return failure_outcome(tool.name, output)
+        return failure_outcome(tool, output)
     return _success_outcome(pending, tool, output, context)
+
+
+async def _wait_until_stored(
+    pending: PendingCall, prepared: PreparedCall, intent_log: IntentRecorder, context: RunnerContext
+) -> Outcome | None:
+    """Wait until the store has the call's intent. Return an outcome if the call must not run."""
+    try:
+        await context.run_check(intent_log.wait_until_stored(pending.call.id), "store", pending)
+    except ToolspanError as error:
+        return tool_error_outcome(prepared.tool, ToolError(f"The call was not run: {error}"))
+    return None
 
 
 def _success_outcome(pending: PendingCall, tool: Tool, output: Output, context: RunnerContext) -> Outcome:
@@ -212,16 +238,16 @@ def _success_outcome(pending: PendingCall, tool: Tool, output: Output, context: 
         if not isinstance(output, Output):
             raise UnfitOutputError(f"a tool must return an Output or a ToolFailure, not {type(output).__name__}")
         sanitized = sanitize_content(output.content)
-        content = sanitized or context.profile.refusals.no_output.format(name=tool.name) or sanitized
+        content = sanitized or context.profile.messages.no_output.format(name=tool.name) or sanitized
         structured = None if output.structured is None else sanitize_json(output.structured)
         answer = None if output.structured_output is None else sanitize_json(output.structured_output)
         companions = tuple(companion for companion in map(sanitize_content, output.companions) if companion)
         extra_keys = {key: sanitize_json(value) for key, value in (output.beside or {}).items()}
     except (UnfitOutputError, RecursionError) as error:
-        message = f"{tool.name} returned an output that no model accepts: {error}"
-        return tool_error_outcome(tool.name, ToolError(message))
+        message = f"{tool.name} returned output that the model cannot receive: {error}"
+        return tool_error_outcome(tool, ToolError(message))
     persisted = output.persisted
-    if tool.output_limit is not None and len(text := content_text(content)) > tool.output_limit:
+    if tool.output_limit is not None and utf16_length(text := content_text(content)) > tool.output_limit:
         # Write the text blocks to a file, and return a preview with all other blocks.
         text, persisted = spill_text(text, context.workspace.results_folder, pending.call.id, limit=tool.output_limit)
         others = [] if isinstance(content, str) else [block for block in content if block["type"] != "text"]

@@ -61,6 +61,7 @@ class Runner:
         approver: Approver | None = None,
         sinks: Iterable[Sink] = (),
         direct: Iterable[Sink] = (),
+        on_sink_fault: Callable[[Faulted], None] = lambda _: None,
         workspace: Workspace | None = None,
         recoveries: Sequence[Recovery] = (),
         by_path: bool = False,
@@ -82,6 +83,7 @@ class Runner:
             are refused.
             sinks: Receivers of every event, each in its own thread or task.
             direct: Receivers that are called with every event immediately, before the call continues.
+            on_sink_fault: A function that gets the exceptions that sinks raise. It must not raise.
             workspace: The session's files and folders. Defaults to new ones.
             recoveries: Policies for failed calls. Defaults to none.
             by_path: Let calls that declare the files they access wait only for calls that access
@@ -114,7 +116,7 @@ class Runner:
         self._closed_event: anyio.Event | None = None  # set when the context manager has exited
         self._shared_entry = _SharedEntry(self)
         """The entry for batches that are opened while the runner has not been entered."""
-        self._emitter = Emitter(sinks, direct=direct, clock=clock)
+        self._emitter = Emitter(sinks, direct=direct, on_sink_fault=on_sink_fault, clock=clock)
         self.runner_context = RunnerContext(
             tools=tools if isinstance(tools, Toolset) else Toolset(tools),
             profile=profile or newest_profile(),
@@ -344,10 +346,6 @@ class Runner:
         """The number of events that slow sinks missed."""
         return self._emitter.dropped
 
-    def set_sink_fault_handler(self, handler: Callable[[Faulted], None]) -> None:
-        """Set a callback for the exceptions that sinks raise. It must not raise."""
-        self._emitter.on_sink_fault = handler
-
     def emit(self, event: LiveEvent) -> None:
         """Send an event to every sink. Never raises or blocks."""
         self._emitter.emit(event)
@@ -359,7 +357,7 @@ class Runner:
         them to the model only after ToolSearch has found them.
         """
         schemas = self.runner_context.tools.schemas()
-        if defer and self.runner_context.tools.find("ToolSearch") is not None:
+        if defer and any(tool.finds_deferred for tool in self.runner_context.tools):
             for schema in schemas:
                 if self.runner_context.profile.availability.is_deferred(str(schema["name"])):
                     schema["defer_loading"] = True

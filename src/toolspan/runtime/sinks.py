@@ -181,10 +181,17 @@ def _is_async(sink: Sink) -> bool:
 class Emitter:
     """Dispatcher of events to all sinks. `emit` never raises or blocks."""
 
-    def __init__(self, sinks: Iterable[Sink] = (), *, direct: Iterable[Sink] = (), clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        sinks: Iterable[Sink] = (),
+        *,
+        direct: Iterable[Sink] = (),
+        on_sink_fault: Callable[[Faulted], None] = lambda _: None,
+        clock: Callable[[], float],
+    ) -> None:
+        """Create a dispatcher. `on_sink_fault` gets the exceptions that sinks raise. It must not raise."""
         self._clock = clock
-        self.on_sink_fault: Callable[[Faulted], None] | None = None
-        """A callback for exceptions that sinks raised. It must not raise."""
+        self._on_sink_fault = on_sink_fault
         self._direct: dict[EventType, list[Sink]] = {event_type: [] for event_type in EVENT_TYPES}
         for sink in direct:
             function = sink.sink if isinstance(sink, FilteredSink) else sink
@@ -262,8 +269,7 @@ class Emitter:
         """Send each fault to all sinks except the one at fault. Faults that this causes are ignored."""
         while self._faults:
             fault = self._faults.popleft()
-            if self.on_sink_fault is not None:
-                self.on_sink_fault(fault)
+            self._on_sink_fault(fault)
             for sink in self._direct[Faulted]:
                 if _sink_name(sink) != fault.where:
                     with suppress(Exception):

@@ -24,7 +24,7 @@ from toolspan.runtime.schema.derive import derive_schema
 from toolspan.runtime.schema.issues import Parse
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.events import Content
-from toolspan.types.tool_kinds import ToolKind
+from toolspan.types.tool_kinds import ToolKind, tool_kind
 
 OUTPUT_LIMIT = 50_000
 GRACE = 2.0
@@ -97,8 +97,10 @@ Interrupt = Literal["cancel", "block"]
 class ToolSubject:
     """The input field that a call acts on. Permission rules match it, and replay maps it."""
 
-    kind: Literal["command", "path", "url", "agent", "text"]
+    kind: Literal["command", "file", "host", "agent", "skill", "text"]
     field: str
+    pattern: str | None = None
+    """The field with a pattern for file names, which may begin with a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +152,22 @@ class Tool:
     """A question to ask before each call, regardless of rules and modes."""
     render_result: Callable[[Any], Content] | None = None
     """A function that returns the content for a structured result, used when a hook replaces the result."""
-    kind: ToolKind | None = None
-    """The kind; None for `tool_kind(name)`."""
+    kind: ToolKind = "other"
+    """What calls do. Permissions, error kinds and sibling policies depend on it, and not on the name."""
     subject: ToolSubject | None = None
     """The subject. If None, rules can match only the tool as a whole, and a replay has no paths to map."""
+    reports_denied_files: bool = False
+    """True if the tool itself refuses a file that rules deny, like any other file that it cannot use. Otherwise the
+    permission check refuses the call.
+    """
+    only_in_mode: str | None = None
+    """The permission mode outside of which calls are refused; None for all modes."""
+    sandboxed: bool = False
+    """True if the tool runs its command in the session's sandbox, if there is one."""
+    needs_user: bool = False
+    """True if a call is a conversation with the user, so that subagents do not get the tool."""
+    finds_deferred: bool = False
+    """True if the tool finds tools whose schemas the model has not received."""
     slow_after: float | None = None
     """The seconds after which a call is reported as slow; None means never."""
     hints: ToolHints | None = None
@@ -210,6 +224,9 @@ class ToolOptions(TypedDict, total=False):
     grace: float
     read_only: bool
     idempotent: bool
+    kind: ToolKind
+    """The kind; defaults to that of the built-in tool with the same name, so that its rules apply, or to `other`."""
+    subject: ToolSubject
     interrupt: Interrupt
     paths: Callable[[Arguments], frozenset[str]]
     structured_output: bool
@@ -275,6 +292,8 @@ def _define_tool(function: Callable[P, R], options: ToolOptions, names: Mapping[
         interrupt=options.get("interrupt", "cancel"),
         paths=options.get("paths"),
         idempotent=options.get("idempotent", False),
+        kind=options.get("kind") or tool_kind(name),
+        subject=options.get("subject"),
         function=function,
     )
 

@@ -23,6 +23,8 @@ import anyio
 
 from toolspan.errors import BadCall, ToolspanError
 from toolspan.runtime.hooks.events import SessionHookEvent
+from toolspan.session.final_answer import ANSWER_TOOL, AnswerFormat, AnswerHooks, FinalAnswer
+from toolspan.session.limits import LimitHooks, LimitName, ReachedLimit, SpendingLimits, SpendingMeter
 from toolspan.session.models.base import (
     MAX_TOKENS,
     Model,
@@ -30,6 +32,7 @@ from toolspan.session.models.base import (
     ModelFailed,
     ModelRequest,
     ModelStream,
+    ReplyBegan,
     ReplyStopped,
     Retrying,
     Usage,
@@ -38,7 +41,7 @@ from toolspan.session.models.history import Message, message_blocks, text_with_p
 from toolspan.session.models.retry import read_text, repair_tool_calls, safe_stream
 from toolspan.session.recording import Compaction, TurnLimitReached
 from toolspan.session.session import INTERRUPTED_BY_USER, Session
-from toolspan.types.events import Content
+from toolspan.types.events import Content, LimitReached, ModelReplied
 
 SUMMARY_REQUEST = """\
 Pause the task and call no tool. The conversation is about to be replaced by what you write now, and you will \
@@ -89,6 +92,7 @@ def count_context_tokens(usage: Mapping[str, object]) -> int:
 TurnEndReason = Literal[
     "completed", "max_turns", "max_tokens", "refusal", "hook_stopped", "stop_hook_prevented",
     "prompt_blocked", "tool_deferred", "aborted_tools", "aborted_streaming", "model_error",
+    "max_budget_usd", "max_budget_tokens", "max_seconds", "max_calls", "max_structured_output_retries",
 ]  # fmt: skip
 """The reason a turn ended, named as in the client where possible."""
 ToolSchema = dict[str, object]
@@ -103,6 +107,9 @@ _HOOK_ERROR_KINDS = {
     "api_error": "server_error",
 }
 """The error names passed to StopFailure hooks, by API error type."""
+_LIMIT_REASONS: Mapping[LimitName, TurnEndReason] = {
+    "cost": "max_budget_usd", "tokens": "max_budget_tokens", "seconds": "max_seconds", "calls": "max_calls",
+}  # fmt: skip
 _LENGTH_STOP_REASONS = ("max_tokens", "model_context_window_exceeded")
 
 
@@ -115,6 +122,10 @@ class AgentLimits:
     tokens: int = MAX_TOKENS
     """The maximum number of tokens per reply."""
     budget: Budget = field(default_factory=Budget)
+    turn: SpendingLimits = field(default_factory=SpendingLimits)
+    """Cost, tokens, time and calls of one turn, subagents included."""
+    session: SpendingLimits = field(default_factory=SpendingLimits)
+    """The same for all turns of the session, those before it was resumed included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +145,10 @@ class TurnResult:
     duration_ms: float
     api_ms: float
     """The part of `duration_ms` spent waiting for the model."""
+    cost: float | None = None
+    """US dollars of the turn, subagents included. None if the price of a model is unknown."""
+    output: object = None
+    """The final answer, if `Agent.prompt` was called with `output`: an instance of that type, or plain JSON."""
 
     @property
     def is_error(self) -> bool:
@@ -149,6 +164,8 @@ class TurnResult:
             tokens=dict(Counter(self.tokens) + Counter(other.tokens)),
             duration_ms=self.duration_ms + other.duration_ms,
             api_ms=self.api_ms + other.api_ms,
+            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
+            output=self.output if other.output is None else other.output,
         )
 
 
@@ -182,10 +199,12 @@ class Agent:
         limits: AgentLimits | None = None,
         on_event: Callable[[ModelEvent], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
+        meter: SpendingMeter | None = None,
     ) -> None:
         """Create an agent. The session must be entered before the first prompt.
 
-        `on_event` receives every event that the model streams. It must not raise.
+        `on_event` receives every event that the model streams. It must not raise. A subagent has the `meter` of the
+        agent that started it, so that both count as one.
         """
         self.session = session
         self.model = model
@@ -201,14 +220,45 @@ class Agent:
         """A function that adjusts the session's tool schemas before they are sent to the model."""
         self._on_event = on_event
         self._clock = clock
+        self._is_subagent = meter is not None
+        self._has_counted_history = False
+        self._reached: ReachedLimit | None = None
+        """The limit that was reached in this turn."""
+        self.meter = meter or SpendingMeter(
+            turn_limits=self.limits.turn, session_limits=self.limits.session, clock=clock
+        )
+        """The spending of the turn and the session."""
+        if meter is None and (any(self.limits.turn) or any(self.limits.session)):
+            session.add_hooks(LimitHooks(self.meter, self._report_limit))
+        self._answer_hooks: AnswerHooks | None = None
         self._cancel_scope: anyio.CancelScope | None = None
         """The scope that lets compaction and waiting be interrupted."""
 
-    async def prompt(self, content: Content) -> TurnResult:
+    async def prompt(self, content: Content, *, output: object = None) -> TurnResult:
         """Run a turn: add the prompt, then alternate replies and results until the turn ends.
 
-        Model errors are not raised but reported in the result. Every call has a result when this returns.
+        Model errors are not raised but reported in the result. Every call has a result when this returns. `output` is
+        the format of the final answer in `TurnResult.output`: a pydantic model, a dataclass, another type or a JSON
+        Schema.
+
+        Raises:
+            ToolspanError: `output` is not a valid format.
         """
+        if output is None:
+            return await self._prompt(content)
+        answer = FinalAnswer(AnswerFormat.of(output))
+        if self._answer_hooks is None:
+            self._answer_hooks = AnswerHooks()
+            self.session.add_hooks(self._answer_hooks)
+        self._answer_hooks.answer = answer
+        try:
+            return await self._prompt(content)
+        finally:
+            self._answer_hooks.answer = None
+            tools = self.session.runner.runner_context.tools
+            self.session.runner.set_tools(tools.filtered(lambda tool: tool is not answer.tool))
+
+    async def _prompt(self, content: Content) -> TurnResult:
         turn = self._new_turn()
         if not await self.session.submit(content):
             turn.error = self.session.stopped
@@ -216,9 +266,9 @@ class Agent:
             return self._build_turn_result(turn, "aborted_streaming" if cut else "prompt_blocked")
         return await self._run_turn(turn)
 
-    async def run_to_completion(self, content: Content) -> TurnResult:
+    async def run_to_completion(self, content: Content, *, output: object = None) -> TurnResult:
         """Run a turn, and further turns until background agents and asynchronous hooks are done."""
-        result = await self.prompt(content)
+        result = await self.prompt(content, output=output)
         while not result.is_error and (next_turn := await self.wait_for_notifications()) is not None:
             result = result.merge(next_turn)
         return result
@@ -243,7 +293,25 @@ class Agent:
         return await self._run_turn(self._new_turn())
 
     def _new_turn(self) -> _AgentTurn:
+        if not self._is_subagent:
+            self._count_history()
+            self.meter.start_turn()
+        self._reached = None
         return _AgentTurn(self._clock(), first_message=len(self.session.conversation.messages))
+
+    def _count_history(self) -> None:
+        """Count what a resumed session has spent, if a limit for the session needs it."""
+        recorder = self.session.recorder
+        if not self._has_counted_history and any(self.limits.session) and recorder is not None:
+            self.meter.add_transcript(recorder.path)
+        self._has_counted_history = True
+
+    def _report_limit(self, reached: ReachedLimit) -> None:
+        self._reached = reached
+        context = self.session.runner.runner_context
+        context.emit(LimitReached(
+            scope=reached.scope, name=reached.name, limit=reached.limit, spent=reached.spent, at=context.clock()
+        ))  # fmt: skip
 
     async def resume_deferred(self) -> TurnResult:
         """Run the call that a hook deferred, and continue the turn."""
@@ -257,9 +325,16 @@ class Agent:
         max_turns = self.limits.turns
         try:
             while max_turns is None or turn.reply_count < max_turns:
+                if (reached := self.meter.find_reached()) is not None:
+                    self._report_limit(reached)
+                    turn.error = reached.describe()
+                    return self._build_turn_result(turn, _LIMIT_REASONS[reached.name])
                 if self.limits.budget.is_spent(self.context_tokens) and not await self._compact_conversation(turn):
                     return self._build_turn_result(turn, self._turn_end_reason(turn))
-                if not await self._run_reply(turn):
+                self._offer_answer_tool()
+                if not await self._run_reply(turn) or (self._answer is not None and self._answer.is_given):
+                    return self._build_turn_result(turn, self._turn_end_reason(turn))
+                if self._answer is not None and self._answer.has_failed:
                     return self._build_turn_result(turn, self._turn_end_reason(turn))
             self.session.conversation.record(TurnLimitReached(max_turns=max_turns, turns=turn.reply_count))
             turn.error = f"the model has replied {turn.reply_count} times, which is the limit for a turn"
@@ -274,6 +349,17 @@ class Agent:
         fields = {"error": kind, "last_assistant_message": turn.error}
         await self.session.fire_hook_event(SessionHookEvent(point="StopFailure", subject=kind, fields=fields))
         return self._build_turn_result(turn, "model_error")
+
+    @property
+    def _answer(self) -> FinalAnswer | None:
+        """The answer that the turn has to give, if any."""
+        return None if self._answer_hooks is None else self._answer_hooks.answer
+
+    def _offer_answer_tool(self) -> None:
+        """Add the tool for the final answer, unless the session has it. A change of MCP servers removes it."""
+        if self._answer is None or (tools := self.session.runner.runner_context.tools).find(ANSWER_TOOL) is not None:
+            return
+        self.session.runner.set_tools(tools.combined([self._answer.tool]))
 
     def interrupt(self) -> None:
         """End the turn. Running and waiting calls still get a result."""
@@ -302,6 +388,7 @@ class Agent:
             self.context_tokens = count_context_tokens(turn.usage) or self.context_tokens
             self.usage = dict(turn.usage) or self.usage
             turn.tokens.update({name: value for name, value in turn.usage.items() if isinstance(value, int)})
+            self.meter.add_request(self.model.name, turn.usage)
         stream_failure = self.session.stream_failure
         turn.broken_replies = turn.broken_replies + 1 if stream_failure is not None else 0
         if stream_failure is not None and turn.broken_replies > _MAX_BROKEN_REPLIES:
@@ -316,7 +403,7 @@ class Agent:
         """Stream a reply and store its usage and stop reason."""
         started_at = self._clock()
         try:
-            async with aclosing(repair_tool_calls(safe_stream(self.model, request), request.messages)) as events:
+            async with aclosing(repair_tool_calls(self._request_model(request), request.messages)) as events:
                 async for event in events:
                     match event:
                         case Usage():
@@ -337,6 +424,46 @@ class Agent:
         finally:
             turn.api_seconds += self._clock() - started_at
 
+    async def _request_model(self, request: ModelRequest) -> ModelStream:
+        """Stream a reply, and emit an event when the request has ended."""
+        context = self.session.runner.runner_context
+        started = context.clock()
+        began: ReplyBegan | None = None
+        tokens: dict[str, object] = {}
+        stop_reason: str | None = None
+        error: str | None = "cancelled"
+        try:
+            async with aclosing(safe_stream(self.model, request)) as events:
+                async for event in events:
+                    match event:
+                        case ReplyBegan():
+                            began = event
+                        case Usage():
+                            tokens |= event.tokens
+                        case Retrying():
+                            began, tokens = None, {}
+                        case ReplyStopped():
+                            stop_reason, error = event.reason, None
+                        case _:
+                            pass
+                    yield event
+        except ModelFailed as failure:
+            error = failure.kind
+            raise
+        finally:
+            context.emit(ModelReplied(
+                session_id=context.workspace.session_id,
+                agent_id=context.workspace.agent_id,
+                model=self.model.name,
+                reply_model=None if began is None else began.model,
+                message_id=None if began is None else began.message_id,
+                tokens={name: value for name, value in tokens.items() if isinstance(value, int)},
+                stop_reason=stop_reason,
+                error=error,
+                started=started,
+                at=context.clock(),
+            ))  # fmt: skip
+
     async def _compact_conversation(self, turn: _AgentTurn) -> bool:
         """Replace the conversation with a summary. Return False if that was interrupted.
 
@@ -352,7 +479,7 @@ class Agent:
             effects = await self.session.fire_hook_event(event)
             if not effects.feedback and effects.stop is None:
                 request = self._make_request(with_summary_request(self.session.messages))
-                summary = (await read_text(safe_stream(self.model, request))).strip()
+                summary = (await read_text(self._count_usage(self._request_model(request)))).strip()
         scope, self._cancel_scope = self._cancel_scope, None
         if scope.cancelled_caught:
             turn.interrupted = True
@@ -369,6 +496,18 @@ class Agent:
             await self.session.fire_hook_event(SessionHookEvent(point="PostCompact", subject="auto", fields=fields))
         return True
 
+    async def _count_usage(self, stream: ModelStream) -> ModelStream:
+        """Stream a reply that is not part of the conversation, and count its tokens."""
+        usage: dict[str, object] = {}
+        try:
+            async with aclosing(stream) as events:
+                async for event in events:
+                    if isinstance(event, Usage):
+                        usage |= event.tokens
+                    yield event
+        finally:
+            self.meter.add_request(self.model.name, usage)
+
     def _turn_end_reason(self, turn: _AgentTurn) -> TurnEndReason:
         """Return the reason the turn ended, and set its error."""
         session = self.session
@@ -383,17 +522,25 @@ class Agent:
             return "aborted_tools" if has_results else "aborted_streaming"
         if session.stopped is not None:
             turn.error = session.stopped
+            if self._reached is not None and session.stopped == self._reached.describe():
+                return _LIMIT_REASONS[self._reached.name]
             return "hook_stopped" if has_results else "stop_hook_prevented"
         if turn.stop_reason == "refusal":
             return "refusal"
         if turn.stop_reason in _LENGTH_STOP_REASONS:
             turn.error = "the reply reached its token limit and was cut off"
             return "max_tokens"
+        if self._answer is not None and not self._answer.is_given:
+            turn.error = self._answer.last_error
+            return "max_structured_output_retries"
         return "completed"
 
     def _build_turn_result(self, turn: _AgentTurn, reason: TurnEndReason) -> TurnResult:
         turn.tokens.update(self.subagent_tokens)
         self.subagent_tokens.clear()
+        if not self._is_subagent:
+            self.meter.end_turn()
+        spending = self.meter.turn
         messages = self.session.messages_since(turn.first_message)
         last_reply = next((message for message in reversed(messages) if message["role"] == "assistant"), {})
         return TurnResult(
@@ -405,6 +552,8 @@ class Agent:
             stop_reason=turn.stop_reason,
             duration_ms=(self._clock() - turn.started_at) * 1000,
             api_ms=turn.api_seconds * 1000,
+            cost=None if spending.unpriced_tokens or self._is_subagent else spending.cost,
+            output=None if self._answer is None or not self._answer.is_given else self._answer.value,
         )
 
 

@@ -3,54 +3,110 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, get_args
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
-from toolspan.errors import ToolspanError
 from toolspan.runtime.batch import Recovery
-from toolspan.runtime.context import Tracking, Workspace
+from toolspan.runtime.context import AdoptHooks, Tracking, Workspace
 from toolspan.runtime.hooks.events import HookEnvironment, HookRunner
-from toolspan.runtime.permissions import Permissions, PolicyStack, Rules
+from toolspan.runtime.permissions import Permissions, PolicyStack
 from toolspan.runtime.process import ProcessSupervisor
-from toolspan.runtime.profiles import VERSIONS, Profile, profile
-from toolspan.runtime.runner import Runner, new_workspace
+from toolspan.runtime.profiles import Profile
+from toolspan.runtime.runner import scratch_folder
 from toolspan.runtime.sandbox import Sandbox
 from toolspan.runtime.sinks import Sink
 from toolspan.runtime.tool import Tool
 from toolspan.session.leftovers import Leftovers
-from toolspan.session.recording import Fsync, Recorder, results_folder
-from toolspan.types.ids import CallId
-from toolspan.types.tool_kinds import ToolKind, tools_of_kinds
+from toolspan.session.recording import Durability, Fsync, Recorder, results_folder
+from toolspan.session.rule_problems import RuleNames, find_rule_problems
+from toolspan.types.ids import CallId, SessionId
 
 if TYPE_CHECKING:
     from toolspan.runtime.sandbox.active import ActiveSandbox
-
-_TOOL_KINDS: tuple[ToolKind, ...] = (
-    "shell", "read", "edit", "write", "search", "web", "agent", "plan", "question",
-)  # fmt: skip
-_RULE_ONLY_NAMES = frozenset({"Cd", "EndConversation"})
-"""Names that are allowed in rules although they are not tools."""
+    from toolspan.runtime.sandbox.proxy import AskDomain
+    from toolspan.session.agent import Agent, AgentLimits
+    from toolspan.session.models.base import ModelEvent
+    from toolspan.session.session import Session
+    from toolspan.session.subagents.definitions import FindModel
 
 
 class SessionOptions(TypedDict, total=False):
-    """The arguments of `Session` that do not identify the conversation."""
+    """The arguments of `Session` that do not identify the conversation. All of them may be left out."""
 
     tools: Iterable[Tool] | None
+    """The tools that the model may call, by default those of the profile's client version."""
     profile: Profile | str | None
+    """The client version to imitate, or its name. The default is the newest."""
     model: str | None
+    """The name of the model, on which some tools and messages depend."""
     hooks: HookRunner | None
+    """User code around calls and turns."""
     permissions: Permissions | PolicyStack | None
+    """The rules that decide which calls may run. By default, only calls that read inside the session's folders run,
+    because there is no approver to ask about others. `Permissions.allow_all()` runs everything."""
     sinks: Iterable[Sink]
+    """Receivers of every event, each in its own task."""
     direct: Iterable[Sink]
+    """Receivers that get every event immediately, before the call continues."""
     recoveries: Sequence[Recovery]
+    """Policies to try when a call fails. The default is none."""
     by_path: bool
+    """Let calls that name their files wait only for calls on the same files."""
     sandbox: Sandbox | ActiveSandbox | None
+    """The sandbox in which commands run. By default, they run with your own permissions."""
     leftovers: Leftovers
+    """The treatment of commands that a killed session of the transcript has left running: `end` them, or `wait` for
+    those of unanswered calls (ten minutes at most). The results of the calls say so."""
     fsync: Fsync
+    """The records to sync to disk: `never`, `results` or `always`."""
+    durability: Durability
+    """With `store`, results are given to the model, and calls with side effects start, only when the store has them.
+    With `local`, it follows."""
+    lease_seconds: float
+    """The seconds after which another host may resume a session of a store if this one dies."""
+    spool_bytes: int
+    """The bytes that may wait for the store before a call with side effects waits too."""
     clock: Callable[[], float]
+    """A function that returns seconds since the epoch."""
+
+
+class AgentOptions(TypedDict, total=False):
+    """The arguments of `Session.make_agent`. All of them may be left out."""
+
+    system: str | None
+    """The system prompt before the instructions, by default a general one."""
+    extra: str
+    """More text for the system prompt."""
+    limits: AgentLimits | None
+    """Limits of turns and of the session."""
+    on_event: Callable[[ModelEvent], None]
+    """Receives every event that the model streams. It must not raise."""
+    find_model: FindModel
+    """Returns the model that an agent definition names, or None to use the model of the session."""
+
+
+class SessionSettings(Protocol):
+    """The settings that a session was made from, and what they start: MCP servers and a sandbox."""
+
+    async def open(self, session: Session) -> None:
+        """Start the sandbox and the servers, and give the session their tools."""
+        ...
+
+    async def close(self) -> None:
+        """End them. May be called more than once."""
+        ...
+
+    def make_agent(self, session: Session, options: AgentOptions) -> Agent:
+        """Return an agent with the model, the instructions and the subagents of the settings."""
+        ...
+
+    @property
+    def server_states(self) -> Mapping[str, str]:
+        """The state of each MCP server, by name."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,37 +132,48 @@ def make_workspace(
     recorder: Recorder | None,
     subagent: SubagentInfo | None,
     sandbox: Sandbox | ActiveSandbox | None,
+    *,
+    session_id: SessionId,
+    model: str | None,
+    added_folders: tuple[Path, ...],
+    adopt_hooks: AdoptHooks,
+    ask_about_domain: AskDomain,
 ) -> Workspace:
     """Return the workspace for a session in `project`.
 
     A recorded session keeps its files beside the transcript. A sandbox passed as settings is created, but not
     opened. Subagents use the sandbox of the main session, which protects that session's files.
     """
-    if recorder is None:
-        workspace = new_workspace(project)
-    else:
-        session_folder = results_folder(recorder.path).parent
-        workspace = Workspace(project=project, supervisor=ProcessSupervisor(), folder=session_folder)
-        workspace.intent_log = intent_log = recorder.open_intent_log()
-        if intent_log is not None:
-            intent_log.add_tag(workspace.supervisor.tag)
-    if subagent is not None:
-        workspace.agent_id = subagent.agent_id
-        workspace.parent_call = subagent.call_id
-        workspace.tracking = Tracking("main", subagent.depth)
-        workspace.folder = subagent.folder or workspace.folder
-        if subagent.environment is not None:
-            workspace.environment = subagent.environment
+    supervisor = ProcessSupervisor()
+    intent_log = recorder.open_intent_log() if recorder else None
+    if intent_log is not None:
+        intent_log.add_tag(supervisor.tag)
     if isinstance(sandbox, Sandbox):
         from toolspan.runtime.sandbox.active import ActiveSandbox  # imports the proxy, which few sessions need
 
         sandbox = ActiveSandbox(sandbox)
+    folder = subagent.folder if subagent else None
+    environment = subagent.environment if subagent else None
+    workspace = Workspace(
+        project=project,
+        supervisor=supervisor,
+        folder=folder or (results_folder(recorder.path).parent if recorder else scratch_folder()),
+        added_folders=added_folders,
+        environment=dict(os.environ) if environment is None else environment,
+        session_id=session_id,
+        agent_id=subagent.agent_id if subagent else None,
+        parent_call=subagent.call_id if subagent else None,
+        tracking=Tracking("main", subagent.depth) if subagent else Tracking("main"),
+        model=model,
+        adopt_hooks=adopt_hooks,
+        sandbox=sandbox,
+        intent_log=intent_log,
+    )
     if sandbox is not None and subagent is None:
         transcript = recorder.path.absolute() if recorder else None
-        sandbox.protected = replace(
-            sandbox.protected, config=workspace.config, session_folder=workspace.folder, transcript=transcript
+        sandbox.attach_session(
+            config=workspace.config, session_folder=workspace.folder, transcript=transcript, ask=ask_about_domain
         )
-    workspace.sandbox = sandbox
     return workspace
 
 
@@ -164,68 +231,8 @@ class SkillHookLoader:
             self._add_hooks(hooks)
 
 
-def announce_mode(runner: Runner, mode: str) -> None:
-    """Announce a session's initial mode to its runner, if the runner must deny calls that its policies ask about."""
-    if mode == "dontAsk":
-        runner.set_permission_mode(mode)
-
-
-def check_options(cwd: Path | str, permissions: object, hooks: object, fsync: object) -> Path:
-    """Reject arguments of a session that would fail later or would have no effect, and return its folder.
-
-    Raises:
-        ToolspanError: the folder does not exist.
-        TypeError, ValueError: an argument is not of its type.
-    """
-    folder = Path(cwd).expanduser().resolve()
-    if not folder.is_dir():
-        raise ToolspanError(f"{folder}: no such folder")
-    if not isinstance(permissions, Permissions | PolicyStack | None):
-        hint = "; pass Permissions(Rules(...))" if isinstance(permissions, Rules) else ""
-        raise TypeError(f"permissions must be Permissions or a PolicyStack, not {type(permissions).__name__}{hint}")
-    if not (hooks is None or hasattr(hooks, "bind")):
-        raise TypeError(f"hooks must be Hooks or another HookRunner, not {type(hooks).__name__}")
-    if fsync not in get_args(Fsync):
-        raise ValueError(f"fsync must be one of {', '.join(get_args(Fsync))}, not {fsync!r}")
-    return folder
-
-
 def log_rule_warnings(permissions: Permissions | PolicyStack | None, tools: Iterable[Tool]) -> None:
     """Log a warning for each rule about an unknown tool, and for each rule that has no effect."""
     if isinstance(permissions, Permissions):
-        for warning in rule_warnings(permissions.rules, (tool.name for tool in tools)):
-            logging.getLogger("toolspan").warning("%s", warning)
-
-
-def unknown_tool_warnings(names: Iterable[str], more: Iterable[str] = ()) -> Iterator[str]:
-    """Yield a warning for each name that is neither a client tool nor in `more`."""
-    import difflib
-
-    available = frozenset(more)
-    for name in dict.fromkeys(names):
-        if name in available or set(name) & set("*_") or name in _known_tool_names():
-            continue
-        # If names differ only in case, the capitalized one is suggested.
-        by_case = {known.lower(): known for known in sorted(available | _known_tool_names(), reverse=True)}
-        close = difflib.get_close_matches(name.lower(), by_case, n=1)
-        yield f"there is no tool {name!r}{f'; did you mean {by_case[close[0]]}?' if close else ''}"
-
-
-def rule_warnings(rules: Rules, more: Iterable[str] = ()) -> Iterator[str]:
-    """Yield a warning for each rule about an unknown tool, and for each rule that has no effect."""
-    extra_names = tuple(more)
-    for rule in (*rules.deny, *rules.ask, *rules.allow):
-        where = f" ({rule.origin})" if rule.origin else ""
-        yield from (f"the rule {rule.text}{where}: {line}" for line in unknown_tool_warnings([rule.tool], extra_names))
-    yield from (f"the rule {line}" for line in rules.warnings)
-
-
-@cache
-def _known_tool_names() -> frozenset[str]:
-    names = _RULE_ONLY_NAMES | {
-        name for name in tools_of_kinds(*_TOOL_KINDS) if name[0].isupper()
-    }  # not those of Codex
-    for version in VERSIONS:
-        offer = profile(version).availability
-        names |= offer.tools | offer.optional_tools | frozenset(offer.aliases)
-    return names
+        for problem in find_rule_problems(permissions.rules, RuleNames.from_tools(tools)):
+            logging.getLogger("toolspan").warning("%s", problem.text)

@@ -1,21 +1,21 @@
-"""End the commands that a killed session has left running, before its conversation continues.
+"""End the commands that a killed session has left running, and answer its calls, before its conversation continues.
 
-Start at `end_leftovers`. Processes are recognised by the tag in their environment, or by the process id and start time
+Start at `recover_calls`. Processes are recognised by the tag in their environment, or by the process id and start time
 in the intent log; a process that has only the same id is never touched.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import anyio
 
-from toolspan.formats.claude.evidence import RecordedProcesses, read_processes
+from toolspan.formats.evidence import RecordedProcesses, collect_evidence, format_unanswered, read_processes
 from toolspan.runtime.output_limits import safe_file_name
 from toolspan.runtime.process import TerminationError
 from toolspan.runtime.process.kill import kill_tree
@@ -30,7 +30,10 @@ from toolspan.runtime.process.tree import (
     is_alive,
     tag_name,
 )
-from toolspan.session.recording import IntentLog
+from toolspan.session.models.history import Message
+from toolspan.session.recording import IntentLog, Recorder
+from toolspan.session.resume import answer_subagent_calls
+from toolspan.types.events import Content
 from toolspan.types.ids import CallId
 
 Leftovers = Literal["end", "wait"]
@@ -38,6 +41,39 @@ Leftovers = Literal["end", "wait"]
 MAX_WAIT = 600.0
 """The seconds after which a command is ended even with `wait`; no command may run longer in the foreground."""
 _POLL_INTERVAL = 0.05
+
+
+class RecoveredCalls(NamedTuple):
+    """The calls of a killed session."""
+
+    results: dict[str, Content]
+    """The results that unanswered calls got, by call id."""
+    notices: list[str]
+    """Messages for the model about background commands that were ended."""
+
+
+async def recover_calls(recorder: Recorder, messages: Sequence[Message], mode: Leftovers) -> RecoveredCalls:
+    """End what a killed session has left running, and record a result for each unanswered call.
+
+    Those of its subagents are recorded in their own transcripts.
+    """
+    intent_log, subagents = recorder.open_intent_log(), recorder.resume_interrupted_subagents()
+    unanswered = frozenset(recorder.resume_answers).union(*(subagent.open_calls for subagent in subagents))
+    notes: Mapping[str, str] = {}
+    try:
+        if intent_log is not None:
+            notes = await end_leftovers(recorder.path, intent_log, unanswered, mode)
+        for subagent in subagents:
+            answer_subagent_calls(subagent, recorder.path)
+    finally:
+        for subagent in subagents:
+            subagent.close()
+    evidence = collect_evidence(recorder.path, notes.keys() & recorder.resume_answers.keys())
+    _replace_answers(messages, {call_id: format_unanswered(found) for call_id, found in evidence.items()})
+    recorder.set_resume_answers(messages)
+    results = dict(recorder.resume_answers)
+    recorder.write_resume_answers()
+    return RecoveredCalls(results, [_format_notice(notes[id], id) for id in sorted(notes.keys() - results.keys())])
 
 
 async def end_leftovers(
@@ -82,9 +118,9 @@ async def end_leftovers(
         pids = sorted(identity.pid for identity in identities)
         names = f"process {pids[0]}" if len(pids) == 1 else f"processes {', '.join(map(str, pids))}"
         if call in finished:
-            note = f"it ran on after the session was killed, and ended before {at}; its exit status and output are lost"
+            note = f"it ran until {at} at the latest, after the session was killed; its exit status and output are lost"
         else:
-            note = f"it was still running when the session was resumed, and was ended then ({names}){problem}"
+            note = f"it was still running when the session was resumed, and was stopped then ({names}){problem}"
         intent_log.record_ended(call, pids, note)
         notes[call] = note
     return notes
@@ -119,7 +155,7 @@ async def _wait_until_gone(identities: Collection[ProcessIdentity], platform: Pr
             await anyio.sleep(_POLL_INTERVAL)
 
 
-def format_leftover_notice(note: str, call_id: str) -> str:
+def _format_notice(note: str, call_id: str) -> str:
     """Return the message about a background command that did not survive its session."""
     return (
         f"<task-notification>\n<tool-use-id>{call_id}</tool-use-id>\n<status>killed</status>\n"
@@ -128,7 +164,7 @@ def format_leftover_notice(note: str, call_id: str) -> str:
     )
 
 
-def replace_answers(messages: Collection[Mapping[str, object]], texts: Mapping[str, str]) -> None:
+def _replace_answers(messages: Collection[Message], texts: Mapping[str, str]) -> None:
     """Replace the content of the results of these calls."""
     for message in messages:
         content = message.get("content")

@@ -9,35 +9,28 @@ entry point.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import msgspec
-
-from toolspan.errors import Ambiguous, NotFound, ToolspanError, UnknownDialect
-from toolspan.formats import json_repair
-from toolspan.formats.claude.evidence import LOST_BEGINNING_MESSAGE, CallEvidence, collect_evidence, format_unanswered
-from toolspan.formats.claude.paths import config_dir
-from toolspan.formats.claude.records import Entry
-from toolspan.formats.claude.tree import RecordTree
-from toolspan.formats.jsonl import encode_json, make_folder
-from toolspan.formats.registry import detect_dialect
+from toolspan.errors import Ambiguous, NotFound, ToolspanError, UnknownFormat
+from toolspan.formats.evidence import LOST_BEGINNING_MESSAGE, CallEvidence, collect_evidence, format_unanswered
+from toolspan.formats.jsonl import make_folder
+from toolspan.formats.registry import detect_client, recorded_format
 from toolspan.formats.source import FileSource
 from toolspan.reading.discovery import TranscriptFile, find_transcripts, recency
 from toolspan.reading.transcript import Transcript, read
 from toolspan.session.conversation import sanitize_blocks, text_blocks
 from toolspan.session.models.history import Block, Message, check_history
 from toolspan.session.recording import OnFailure, Recorder, RecorderConfig, check_session_id, transcript_path
-from toolspan.session.recording.entries import SYNTHETIC_MODEL
+from toolspan.session.recording.history import copy_records, model_messages
 from toolspan.session.reply import sendable_blocks
-from toolspan.types.ids import SessionId, SourceLocation
+from toolspan.types.ids import SessionId
 
 DefaultLocation = Literal["home"]
 History = Sequence[Mapping[str, object]]
-LocatedEntry = tuple[Entry, SourceLocation]
 _RECORD_START = b'{"parentUuid":'
 """The first bytes of a conversation record, which identify it even if the line is incomplete."""
 
@@ -75,10 +68,10 @@ def resolve_start(
     if not _has_content(path):
         return ConversationStart(new_id, path, history)
     source = FileSource(path)
-    if detect_dialect(source) != "claude":
+    if detect_client(source) != recorded_format().name:
         with source.open() as file:
             if file.read(len(_RECORD_START)) != _RECORD_START:
-                raise UnknownDialect(f"{path} is not a transcript that can be continued; it was left unchanged")
+                raise UnknownFormat(f"{path} is not a transcript that can be continued; it was left unchanged")
     if session_id is not None and history:
         return ConversationStart(new_id, path, history)
     recorded = read(path)
@@ -108,8 +101,8 @@ def load_history(path: Path, *, until: str | None = None) -> list[Message]:
 def build_history(transcript: Transcript, path: Path, *, until: str | None = None) -> list[Message]:
     """Return the messages in a transcript that was read from `path`. See `load_history`."""
     builder = _HistoryBuilder()
-    for entry, message in _model_messages(transcript, _entries_until(transcript, until)):
-        builder.add_entry(entry, message)
+    for is_reply, message in model_messages(transcript, until):
+        builder.add_message(message, is_reply=is_reply)
     calls = builder.unanswered_calls()
     result_texts: dict[str, str] = {}
     if calls:
@@ -134,6 +127,19 @@ def answer_subagent_calls(recorder: Recorder, main_path: Path) -> None:
         recorder.write_resume_answers()
 
 
+def find_resumed_file(session: str | None, cwd: Path) -> Path | None:
+    """Return the transcript of the session whose id begins with `session`, or the newest of a folder if there is one.
+
+    Raises:
+        NotFound, Ambiguous: no session, or more than one, has that id.
+    """
+    if session is not None:
+        return find_session_file(session, cwd)
+    with suppress(NotFound):
+        return latest_session_file(cwd)
+    return None
+
+
 def find_session_file(id_prefix: str, cwd: Path) -> Path:
     """Find a session by its id or an id prefix, first in `cwd` and then in all folders.
 
@@ -141,7 +147,7 @@ def find_session_file(id_prefix: str, cwd: Path) -> Path:
         NotFound: no session matches.
         Ambiguous: several sessions match.
     """
-    for folder in (_project_folder(cwd), config_dir() / "projects"):
+    for folder in (_project_folder(cwd), *recorded_format().roots()):
         files = _session_files(folder)
         matching = {file.name.stem: file.path for file in files if file.name.stem.startswith(id_prefix)}
         if id_prefix in matching or len(matching) == 1:
@@ -186,115 +192,8 @@ def fork_transcript(
     make_folder(target.parent)
     target.touch(mode=0o600)
     with target.open("wb") as copy:
-        for entry, location in _entries_until(transcript, until):
-            if entry.session_id is not None:
-                fields = _record_fields(transcript, location)
-                copy.write(encode_json({**fields, "sessionId": session_id}) + b"\n")
+        copy_records(transcript, until, session_id, copy)
     return target
-
-
-def _record_fields(transcript: Transcript, location: SourceLocation) -> dict[str, object]:
-    """Return all fields of a record, or an empty object if the line cannot be repaired."""
-    data = transcript.source.read(location.offset, location.length)
-    try:
-        fields = json_repair.decode_document(data)
-    except ValueError:
-        pieces = json_repair.recover_objects(data).pieces
-        fields = json_repair.decode_document(pieces[0].data) if pieces else {}
-    return fields if isinstance(fields, dict) else {}
-
-
-def _entries_until(transcript: Transcript, until: str | None) -> list[LocatedEntry]:
-    """Return the records up to `until`, plus all other blocks and results of its message."""
-    entries = list(transcript.entries())
-    if until is None:
-        return entries
-    ids = {str(entry.uuid): n for n, (entry, _) in reversed(list(enumerate(entries))) if entry.uuid}
-    matching_ids = [uuid for uuid in ids if uuid.startswith(until)] if until not in ids else [until]
-    if len(matching_ids) != 1:
-        count = len(matching_ids) or "no"
-        raise (Ambiguous if matching_ids else NotFound)(
-            f"{count} records of this session have an id that begins with {until!r}"
-        )
-    last = ids[matching_ids[0]]
-    selected, rest = entries[: last + 1], entries[last + 1 :]
-    message_id = _message_id(entries[last][0])
-    if message_id is None:
-        return selected
-    message_entries = [located for located in entries if _message_id(located[0]) == message_id]
-    calls = {call for entry, _ in message_entries for call in _entry_call_ids(entry)}
-    return selected + [
-        located
-        for located in rest
-        if _message_id(located[0]) == message_id or not calls.isdisjoint(_answered_call_ids(located[0]))
-    ]
-
-
-class _RecordBody(msgspec.Struct):
-    """The record fields needed to build the history."""
-
-    message: dict[str, object] | None = None
-    rendered: list[dict[str, object]] | None = None
-
-
-def _model_messages(transcript: Transcript, entries: list[LocatedEntry]) -> Iterator[tuple[Entry, Message]]:
-    """Yield the records that the model saw, in file order, with their messages.
-
-    Sidechain records count only in a subagent's transcript.
-    """
-    tree = RecordTree()
-    for entry, location in entries:
-        tree.add((entry,), location.line)
-    branches = tree.branches()
-    is_subagent = transcript.info.agent_id is not None
-    visible = [
-        (entry, location)
-        for entry, location in entries
-        if entry.type in ("user", "assistant", "attachment")
-        and not entry.is_api_error
-        and (is_subagent or not entry.is_sidechain)
-        and (entry.message is None or entry.message.model != SYNTHETIC_MODEL)
-    ]
-    active_lines = {location.line for _, location in visible if branches.branch_of(location.line) == "active"}
-    ids = {_message_id(entry) for entry, location in visible if location.line in active_lines} - {None}
-    calls = {  # by line too: damage may have taken a message's id
-        call
-        for entry, location in visible
-        if location.line in active_lines or _message_id(entry) in ids
-        for call in _entry_call_ids(entry)
-    }
-    for entry, location in visible:
-        # Concurrent calls create branches, so records and results of siblings may be off the active path.
-        belongs_to_active = _message_id(entry) in ids or not calls.isdisjoint(_answered_call_ids(entry))
-        if location.line not in active_lines and not belongs_to_active:
-            continue
-        try:
-            body = msgspec.convert(_record_fields(transcript, location), _RecordBody)
-        except (msgspec.MsgspecError, RecursionError):
-            continue
-        if body.rendered is not None:
-            texts = [part.get("content") for part in body.rendered]
-            yield entry, {"role": "user", "content": text_blocks(text for text in texts if isinstance(text, str))}
-        elif body.message is not None:
-            yield entry, body.message
-
-
-def _message_id(entry: Entry) -> str | None:
-    return entry.message.id if entry.type == "assistant" and entry.message else None
-
-
-def _entry_call_ids(entry: Entry) -> Iterator[str]:
-    content = entry.message.content if entry.message else None
-    for block in content if isinstance(content, list) else ():
-        if block.type == "tool_use" and block.id:
-            yield block.id
-
-
-def _answered_call_ids(entry: Entry) -> Iterator[str]:
-    content = entry.message.content if entry.message else None
-    for block in content if isinstance(content, list) else ():
-        if block.tool_use_id:
-            yield block.tool_use_id
 
 
 @dataclass(slots=True)
@@ -314,15 +213,18 @@ class _HistoryBuilder:
         self._call_ids: set[object] = set()
         self._results: dict[str, Block] = {}
         """The first result of each call."""
+        self._positions: dict[str, int] = {}
+        """The order of those results."""
 
-    def add_entry(self, entry: Entry, message: Message) -> None:
-        """Add the next record."""
-        is_reply = entry.type == "assistant"
+    def add_message(self, message: Message, *, is_reply: bool) -> None:
+        """Add the message of the next record."""
         new_blocks: list[Block] = []
         for block in sanitize_blocks(message.get("content")):
             if block["type"] == "tool_result":
                 if not is_reply:
-                    self._results.setdefault(str(block["tool_use_id"]), block)
+                    call_id = str(block["tool_use_id"])
+                    self._results.setdefault(call_id, block)
+                    self._positions.setdefault(call_id, len(self._positions))
             elif block["type"] != "tool_use":
                 new_blocks.append(block)
             elif is_reply and block["id"] not in self._call_ids:  # clients may write part of the history again
@@ -368,7 +270,8 @@ class _HistoryBuilder:
             for call_id in calls
             if call_id not in self._results
         ]
-        return [block for call_id, block in self._results.items() if call_id in calls] + placeholders
+        recorded = sorted((call for call in calls if call in self._results), key=self._positions.__getitem__)
+        return [self._results[call] for call in recorded] + placeholders
 
 
 def _append_message(messages: list[Message], role: str, blocks: list[Block]) -> None:

@@ -13,69 +13,59 @@ client can resume the transcript. `agent.py` contains this loop.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
-import time
 import uuid
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast
 
 import anyio
 
-from toolspan.errors import NotFound, ToolspanError
-from toolspan.formats.claude.evidence import collect_evidence, format_unanswered, unfinished_folders
-from toolspan.runtime.authorization import ask_about_domain
-from toolspan.runtime.batch import Batch, Recovery
-from toolspan.runtime.hooks.events import HookEffects, HookRunner, NoHooks, SessionHookEvent
+from toolspan.errors import ToolspanError
+from toolspan.formats.evidence import read_workspace, unfinished_folders
+from toolspan.runtime.batch import Batch
+from toolspan.runtime.hooks.events import HookEffects, HookRunner, SessionHookEvent
 from toolspan.runtime.hooks.merge import combine_hooks
 from toolspan.runtime.pending_call import CancelSource, PendingCall, call_block, parse_tool_use
-from toolspan.runtime.permissions import Permissions, PolicyStack
-from toolspan.runtime.profiles import DEFAULT, Profile
-from toolspan.runtime.profiles import profile as named_profile
-from toolspan.runtime.runner import Runner, check_event_loop
-from toolspan.runtime.sandbox import Sandbox
-from toolspan.runtime.sinks import FilteredSink, Sink
-from toolspan.runtime.tool import Tool
-from toolspan.session.conversation import Conversation, check_prompt, copy_messages, text_blocks
+from toolspan.runtime.profiles.messages import INTERRUPT_NOTE
+from toolspan.runtime.runner import check_event_loop
+from toolspan.session.conversation import check_prompt, copy_messages, text_blocks
 from toolspan.session.environment import (
+    AgentOptions,
     SessionOptions,
-    SkillHookLoader,
+    SessionSettings,
     SubagentInfo,
-    announce_mode,
-    check_options,
     log_rule_warnings,
-    make_hook_environment,
-    make_workspace,
 )
-from toolspan.session.leftovers import Leftovers, end_leftovers, format_leftover_notice, replace_answers
+from toolspan.session.leftovers import recover_calls
 from toolspan.session.models.base import ModelEvent, ModelFailed
-from toolspan.session.models.history import iter_call_ids
-from toolspan.session.recording import BackgroundNotice, Compaction, Fsync, Interruption, Recorder, RecorderConfig
+from toolspan.session.parts import ConversationArguments, build_parts, check_arguments
+from toolspan.session.recording import (
+    BackgroundNotice,
+    Compaction,
+    Interruption,
+    Recorder,
+    StoredTranscript,
+    StoreTarget,
+)
 from toolspan.session.recording.entries import INTERRUPTED
 from toolspan.session.reply import Reply, StreamedReply, accept_reply, normalize_reply
-from toolspan.session.resume import (
-    DefaultLocation,
-    answer_subagent_calls,
-    find_session_file,
-    latest_session_file,
-    resolve_start,
-)
-from toolspan.session.session_hooks import NotificationQueue, SessionHooks
-from toolspan.tools import coding_tools
+from toolspan.session.resume import DefaultLocation, find_resumed_file
+from toolspan.session.storage import open_stored, record_workspace, resume_stored, wait_until_stored
+from toolspan.session.workspace_digest import WorkspaceDigest, describe_difference
 from toolspan.tools.files.atomic_replace import remove_stale_temporaries
-from toolspan.types.events import Content, Faulted, Finished, HookRan, LiveEvent, Requested, WriteFailed
-from toolspan.types.ids import CallId
+from toolspan.types.events import Content, Faulted, Finished, LiveEvent, WriteFailed
 from toolspan.types.span import Call, Span
 
 if TYPE_CHECKING:
-    from toolspan.runtime.sandbox.active import ActiveSandbox
+    from toolspan.integrations.settings_session import SettingsOptions
+    from toolspan.session.agent import Agent
 
 INTERRUPTED_BY_USER = "interrupted by the user"
 _LOGGER = logging.getLogger("toolspan")
-_RECORDED = (Requested, Finished, HookRan)
-"""The events that a session handles. The first is needed for recovery policies only."""
-
 HookResultT = TypeVar("HookResultT")
 
 
@@ -84,143 +74,95 @@ class Session:
 
     was_interrupted: bool
     """True if the last turn was interrupted."""
+    failures: list[WriteFailed | Faulted]
+    """Records that could not be written, and the first exception of each sink that raised."""
+    stopped: str | None
+    """The reason the last turn ended early: a hook, a refusal or an interruption."""
+    feedback: tuple[str, ...]
+    """Messages from hooks that make the model continue after the end of its turn."""
+    end_reason: str
+    """The reason passed to SessionEnd hooks."""
+    notes: list[dict[str, object]]
+    """The blocks that follow the last results, such as context from hooks and notifications."""
+    spans: list[Span]
+    """The calls that finished since the conversation began or was last compacted, in order of completion."""
+    deferred_call: Call | None
+    """The call that a hook deferred, which `run_deferred` runs."""
+    stream_failure: ModelFailed | None
+    """The error that ended the last streamed reply after some of its calls were complete."""
+    recovered_results: dict[str, Content]
+    """The results that interrupted calls got when this session was resumed, by call id."""
+    hooks: HookRunner
+    """The hooks before they are bound to this session."""
+
+    settings: SessionSettings | None
+    """The settings of a session made with `from_settings`."""
 
     def __init__(
         self,
         *,
         cwd: Path | str = ".",
-        tools: Iterable[Tool] | None = None,
-        profile: Profile | str | None = None,
-        model: str | None = None,
-        hooks: HookRunner | None = None,
-        permissions: Permissions | PolicyStack | None = None,
-        sinks: Iterable[Sink] = (),
-        direct: Iterable[Sink] = (),
-        recoveries: Sequence[Recovery] = (),
-        by_path: bool = False,
         transcript: Path | str | DefaultLocation | Recorder | None = "home",
+        store: StoreTarget | StoredTranscript | None = None,
         session_id: str | None = None,
         history: Sequence[Mapping[str, object]] = (),
         subagent: SubagentInfo | None = None,
-        sandbox: Sandbox | ActiveSandbox | None = None,
-        leftovers: Leftovers = "end",
-        fsync: Fsync = "never",
-        clock: Callable[[], float] = time.time,
+        **options: Unpack[SessionOptions],
     ) -> None:
         """Create a session. Nothing is written before the session is entered and gets a prompt.
 
         Args:
             cwd: The folder in which the first call runs.
-            tools: The tools that the model may call, by default those of the profile's client version.
-            profile: The client version to imitate, or its name. The default is the newest.
-            model: The name of the model, on which some tools and messages depend.
-            hooks: User code around calls and turns.
-            permissions: The rules that decide which calls may run. By default, only calls that read inside the
-                session's folders run, because there is no approver to ask about others. Pass
-                `Permissions.allow_all()` to run everything.
-            sinks: Receivers of every event, each in its own task.
-            direct: Receivers that get every event immediately, before the call continues.
-            recoveries: Policies to try when a call fails. The default is none.
-            by_path: Let calls that name their files wait only for calls on the same files.
             transcript: A file, `"home"` for the client's own folder, or None to record nothing. For a subagent,
                 this is its recorder. A transcript with content is continued.
+            store: A store that keeps the session instead of a file: one of `open_store`, its URL, or any other store
+                of the Agent SDK's interface.
             session_id: The id, by default that of the continued transcript or a new one.
             history: Earlier messages, by default those in the transcript.
             subagent: The position of the session, if another session started it.
-            sandbox: The sandbox in which commands run. By default, they run with your own permissions.
-            leftovers: The treatment of commands that a killed session of the transcript has left running: `end` them,
-                or `wait` for those of unanswered calls (ten minutes at most). The results of the calls say so.
-            fsync: The records to sync to disk: `never`, `results` or `always`.
-            clock: A function that returns seconds since the epoch.
+            options: Tools, permissions, hooks, sandbox and everything else; see `SessionOptions`.
 
         Raises:
             ToolspanError: the folder does not exist, the id cannot be a file name, or the transcript cannot be
                 continued.
             TypeError, ValueError: an argument is not of its type.
             InUse: another process, or another session in this process, is writing to the transcript. For a new
-            transcript,
-                this is raised when the session is entered.
+                transcript, this is raised when the session is entered.
         """
-        folder = check_options(cwd, permissions, hooks, fsync)
-        self.profile = profile if isinstance(profile, Profile) else named_profile(profile or DEFAULT, model=model)
-        policies = (permissions or Permissions()).resolve(self.profile.refusals)
-        start = resolve_start(transcript, session_id, folder, history)
-        self.session_id = start.session_id
-        self.failures: list[WriteFailed | Faulted] = []
-        """Records that could not be written, and the first exception of each sink that raised."""
-        self.stopped: str | None = None
-        """The reason the last turn ended early: a hook, a refusal or an interruption."""
-        self.feedback: tuple[str, ...] = ()
-        """Messages from hooks that make the model continue after the end of its turn."""
-        self.end_reason = "other"
-        """The reason passed to SessionEnd hooks."""
-        self.notes: list[dict[str, object]] = []
-        """The blocks that follow the last results, such as context from hooks and notifications."""
-        self.spans: list[Span] = []
-        """The calls that finished since the conversation began or was last compacted, in order of completion."""
-        self.deferred_call: Call | None = None
-        """The call that a hook deferred, which `run_deferred` runs."""
-        self.stream_failure: ModelFailed | None = None
-        """The error that ended the last streamed reply after some of its calls were complete."""
+        self.failures, self.notes, self.spans, self.recovered_results = [], [], [], {}
+        self.stopped = self.deferred_call = self.stream_failure = self.settings = None
+        self.feedback, self.end_reason = (), "other"
         self._streamed_reply: StreamedReply | None = None
-        self.was_interrupted = self._is_open = self._is_closed = False
         self._hook_scope: anyio.CancelScope | None = None
-        self._subagent, self._leftovers = subagent, leftovers
-        self.recovered_results: dict[str, Content] = {}
-        """The results that interrupted calls got when this session was resumed, by call id."""
-        config = RecorderConfig(
-            profile=self.profile,
-            session_id=self.session_id,
-            cwd=folder,
-            permission_mode=policies.mode,
-            fsync=fsync,
-            clock=clock,
-        )
-        self.recorder = start.open_recorder(config, self._write_failed)
-        self.conversation = Conversation(start.history, self.recorder)
-        workspace = make_workspace(folder, self.recorder, subagent, sandbox)
-        workspace.session_id, workspace.model, workspace.added_folders = self.session_id, model, policies.folders
-        self._own_sandbox = workspace.sandbox if isinstance(sandbox, Sandbox) else None
-        if workspace.sandbox is not None and subagent is None:
-            workspace.sandbox.ask = lambda host, port: ask_about_domain(host, port, self.runner.runner_context)
-        self.hook_environment = make_hook_environment(
-            workspace,
-            self.recorder,
-            subagent,
-            cwd=lambda: self.runner.context.cwd,
-            permission_mode=lambda: self.runner.runner_context.permission_mode or policies.mode,
-        )
-        self.hooks: HookRunner = hooks or NoHooks()
-        """The hooks before they are bound to this session."""
-        self.skills = SkillHookLoader(self.add_hooks)
-        workspace.adopt_hooks = self.skills.load_skill_hooks
-        self.runner: Runner = Runner(
-            coding_tools(self.profile, person=policies.approver is not None) if tools is None else tools,
-            cwd=folder,
-            profile=self.profile,
-            hooks=self.hooks.bind(self.hook_environment),
-            policies=policies.policies,
-            fallback=policies.fallback,
-            approver=policies.approver,
-            sinks=sinks,
-            direct=(FilteredSink(self._handle_event, _RECORDED if recoveries else _RECORDED[1:]), *direct),
-            workspace=workspace,
-            recoveries=recoveries,
-            by_path=by_path,
-            clock=clock,
-        )
-        self.runner.set_sink_fault_handler(self._handle_sink_fault)
-        log_rule_warnings(permissions, self.runner.runner_context.tools)
-        announce_mode(self.runner, policies.mode)
-        if self.recorder is not None:
-            self.recorder.tools = self.runner.runner_context
-        self.runner.mark_seen(*map(CallId, iter_call_ids(self.conversation.messages)))
-        self._session_hooks = SessionHooks(self.runner.runner_context, self.recorder, subagent)
-        self.notifications = NotificationQueue(workspace.tasks, self.profile, self._session_hooks, self.conversation)
+        self.was_interrupted = self._is_open = self._is_closed = False
+        conversation = ConversationArguments(transcript, store, session_id, history)
+        setup = check_arguments(cwd, conversation, subagent, options)
+        parts = build_parts(setup, self)
+        self.session_id, self.profile, self.hooks = setup.start.session_id, setup.profile, setup.hooks
+        self.recorder = parts.recorder
+        self.conversation = parts.conversation
+        self.hook_environment = parts.hook_environment
+        self.skills = parts.skills
+        self.runner = parts.runner
+        self.notifications = parts.notifications
+        self._session_hooks = parts.session_hooks
+        self._own_sandbox = parts.own_sandbox
+        self._stored, self._workspace_digest = setup.stored, WorkspaceDigest(setup.folder)
+        self._subagent, self._leftovers = subagent, setup.leftovers
+        log_rule_warnings(options.get("permissions"), self.runner.runner_context.tools)
 
     @classmethod
-    def resume(cls, cwd: Path | str = ".", *, session: str | None = None, **options: Unpack[SessionOptions]) -> Self:
+    def resume(
+        cls,
+        cwd: Path | str = ".",
+        *,
+        session: str | None = None,
+        store: StoreTarget | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> Self:
         """Continue the newest session in a folder, or the one whose id begins with `session`.
+
+        A session in a `store` is taken over from a host that has died or closed it.
 
         A folder without sessions gets a new one, unless `session` is set. No call is run again: an
         interrupted call gets a result with the available evidence.
@@ -230,15 +172,41 @@ class Session:
             Ambiguous: several sessions have that id prefix.
             SourceError: the transcript cannot be read.
             ToolspanError: its conversation cannot be continued.
+            InUse: another host is running the session.
+            StoreUnavailable: the store cannot be reached.
         """
         folder = Path(cwd).expanduser().resolve()
-        try:
-            path = latest_session_file(folder) if session is None else find_session_file(session, folder)
-        except NotFound:
-            if session is not None:
-                raise
+        if store is not None:
+            return cls(cwd=folder, store=resume_stored(store, session, folder, options), **options)
+        path = find_resumed_file(session, folder)
+        if path is None:
             return cls(cwd=folder, **options)
         return cls(cwd=folder, transcript=path, session_id=path.stem, **options)
+
+    @classmethod
+    def from_settings(cls, cwd: Path | str = ".", **options: Unpack[SettingsOptions]) -> Self:
+        """Create a session as `toolspan run` does, from the settings of the user and of a folder.
+
+        It has their rules, hooks, environment, sandbox, MCP servers and skills. What a folder brings is used only if
+        the user trusts it. Servers and the sandbox start when the session is entered, and end with it. Problems are
+        logged as warnings of the logger `toolspan`, or passed to `warn`. See `SettingsOptions`.
+
+        Raises:
+            ToolspanError: the settings are invalid or forbid an option, or the session cannot be resumed.
+        """
+        from toolspan.integrations.settings_session import build_session
+
+        return build_session(cls, cwd, options)
+
+    def make_agent(self, **options: Unpack[AgentOptions]) -> Agent:
+        """Return the agent of a session made with `from_settings`: with its model, instructions and subagents.
+
+        Raises:
+            ToolspanError: the session has no settings or no model; use `Agent(session, model)`.
+        """
+        if self.settings is None:
+            raise ToolspanError("this session was not made with `Session.from_settings`; use `Agent(session, model)`")
+        return self.settings.make_agent(self, options)
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -255,50 +223,49 @@ class Session:
             for folder in dict.fromkeys([self.cwd, *folders]):
                 remove_stale_temporaries(folder)
         try:
+            if self._stored is not None:
+                await open_stored(self._stored, self.handle_store_problem, self.interrupt)
             if self.recorder is not None and self._subagent is None and not self._is_closed:
                 await self._recover_calls(self.recorder)
             if self._own_sandbox is not None:
                 self._own_sandbox.open()
+            if self.settings is not None:
+                await self.settings.open(self)
             await self.runner.open()
             self._is_open, self._is_closed = True, False
             try:
+                await wait_until_stored(self._stored, self.recorder)
                 await self._session_hooks.fire_session_start("resume" if self.conversation.messages else "startup")
             except BaseException as error:
                 self._is_open = False
                 await self.runner.__aexit__(type(error), error, error.__traceback__)
                 raise
         except BaseException:
-            if self._own_sandbox is not None:
-                await self._own_sandbox.close()
-            if self.recorder is not None:
-                self.recorder.close()
+            await self._close_services()
             raise
         return self
 
-    async def _recover_calls(self, recorder: Recorder) -> None:
-        """End what a killed session has left running, and record a result for each unanswered call.
+    async def _close_services(self) -> None:
+        """Close everything that calls use: MCP servers, the sandbox, the transcript and the store."""
+        if self.settings is not None:
+            await self.settings.close()
+        if self._own_sandbox is not None:
+            await self._own_sandbox.close()
+        await record_workspace(self._stored, self.recorder, self._workspace_digest)
+        if self.recorder is not None:
+            self.recorder.close()
+        if self._stored is not None:
+            await asyncio.to_thread(self._stored.close)
 
-        Those of its subagents are recorded in their own transcripts.
-        """
-        intent_log, subagents = recorder.open_intent_log(), recorder.resume_interrupted_subagents()
-        unanswered = frozenset(recorder.resume_answers).union(*(subagent.open_calls for subagent in subagents))
-        notes: Mapping[str, str] = {}
-        try:
-            if intent_log is not None:
-                notes = await end_leftovers(recorder.path, intent_log, unanswered, self._leftovers)
-            for subagent in subagents:
-                answer_subagent_calls(subagent, recorder.path)
-        finally:
-            for subagent in subagents:
-                subagent.close()
-        evidence = collect_evidence(recorder.path, notes.keys() & recorder.resume_answers.keys())
-        texts = {call_id: format_unanswered(found) for call_id, found in evidence.items()}
-        replace_answers(self.conversation.messages, texts)
-        recorder.set_resume_answers(self.conversation.messages)
-        self.recovered_results = dict(recorder.resume_answers)
-        recorder.write_resume_answers()
-        for call_id in sorted(notes.keys() - self.recovered_results.keys()):
-            self.notifications.pending.append(format_leftover_notice(notes[call_id], call_id))
+    async def _recover_calls(self, recorder: Recorder) -> None:
+        """Record a result for each call that a killed session has left without one."""
+        recovered = await recover_calls(recorder, self.conversation.messages, self._leftovers)
+        self.recovered_results = recovered.results
+        if self._stored is not None:
+            digest = await asyncio.to_thread(self._workspace_digest.compute)
+            if (difference := describe_difference(read_workspace(recorder.path), digest)) is not None:
+                self.notifications.pending.append(difference)
+        self.notifications.pending.extend(recovered.notices)
 
     async def close(self) -> None:
         """End the session, as leaving its `async with` block does. Any task may call this, any number of times."""
@@ -314,11 +281,8 @@ class Session:
             try:
                 await self.runner.__aexit__(kind, error, trace)
             finally:
-                if self._own_sandbox is not None:
-                    await self._own_sandbox.close()
-                if self.recorder is not None:
-                    self.recorder.close()
-                elif self._subagent is None:  # nothing refers to its output files any more
+                await self._close_services()
+                if self.recorder is None and self._subagent is None:  # nothing refers to its output files any more
                     shutil.rmtree(self.runner.runner_context.workspace.folder, ignore_errors=True)
 
     def describe_sandbox(self) -> dict[str, str]:
@@ -416,6 +380,8 @@ class Session:
     def _set_prompt_id(self) -> None:
         # The turns of a subagent belong to the turn that started it.
         self.hook_environment.prompt_id = (self._subagent and self._subagent.prompt_id) or str(uuid.uuid4())
+        context = self.runner.runner_context  # what a skill grants ends with the turn that launched it
+        context.call_context = replace(context.call_context, granted_rules=())
 
     def _add_prompt(self, content: Content) -> list[dict[str, object]]:
         contexts: list[str] = []
@@ -438,8 +404,20 @@ class Session:
             BadCall: the reply is not an assistant message, or contains a malformed call.
             ForeignReply: the reply comes from an OpenAI API; `make_model("openai:NAME")` translates it.
             ModelFailed: the stream failed before any call was complete; the reply is dropped.
+            LeaseLost: another host has taken over the session, whose running calls were stopped here.
             ToolspanError: the calls of the previous reply are still running, or the session is closed.
         """
+        if self._stored is not None:
+            self._stored.check_lease()
+        try:
+            must_continue = await self._run_reply(reply)
+            if not must_continue:
+                await record_workspace(self._stored, self.recorder, self._workspace_digest)
+            return must_continue
+        finally:
+            await wait_until_stored(self._stored, self.recorder)
+
+    async def _run_reply(self, reply: Reply | AsyncIterable[ModelEvent]) -> bool:
         if self._is_closed:
             raise ToolspanError("this session is closed; `Session.resume` continues its transcript")
         if self.conversation.is_reply_pending:
@@ -469,9 +447,12 @@ class Session:
         call = parse_tool_use(call_block(self.deferred_call))
         self.deferred_call = self.stopped = None
         self.runner.forget_call(call.id)
-        async with self.runner.batch(self.conversation.last_reply or None) as batch:
-            pending_call = batch.accept(call)
-            return pending_call is not None and await self._run_pending_calls(batch, (pending_call,))
+        try:
+            async with self.runner.batch(self.conversation.last_reply or None) as batch:
+                pending_call = batch.accept(call)
+                return pending_call is not None and await self._run_pending_calls(batch, (pending_call,))
+        finally:
+            await wait_until_stored(self._stored, self.recorder)
 
     async def _run_pending_calls(self, batch: Batch, pending_calls: Iterable[PendingCall]) -> bool:
         self.conversation.is_reply_pending = True
@@ -523,7 +504,7 @@ class Session:
             results = [finished for finished in results if not finished.span.deferred]
         self.notes = self.take_notices(batch)
         self.stopped = INTERRUPTED_BY_USER if self.was_interrupted else batch.stop
-        note = self.profile.refusals.interrupt_note if self.was_interrupted else None
+        note = INTERRUPT_NOTE if self.was_interrupted else None
         self.conversation.add_results(results, self.notes, note)
         return self.deferred_call is None and self.conversation.release_prompts()
 
@@ -626,18 +607,32 @@ class Session:
             await self.notifications.wait_for_next()
         return True
 
-    def _handle_event(self, event: LiveEvent) -> None:
+    # Callbacks of the parts; see `SessionCallbacks`
+
+    def handle_event(self, event: LiveEvent) -> None:
+        """Record an event of a call."""
         if isinstance(event, Finished):
             self.spans.append(event.span)
         if self.recorder is not None:
             self.recorder.handle(event)
 
-    def _handle_sink_fault(self, fault: Faulted) -> None:
+    def handle_sink_fault(self, fault: Faulted) -> None:
+        """Keep the first exception of each sink."""
         if all(failure.where != fault.where for failure in self.failures if isinstance(failure, Faulted)):
             self.failures.append(fault)
 
-    def _write_failed(self, failed: WriteFailed) -> None:
-        if not any(isinstance(failure, WriteFailed) for failure in self.failures):
-            _LOGGER.warning("the transcript is incomplete, so that the session cannot be resumed: %s", failed.reason)
-        self.failures.append(failed)
-        self.runner.emit(failed)
+    def handle_store_problem(self, reason: str) -> None:
+        """Keep, log and report that the store has begun to fail, or that the lease was lost."""
+        assert self._stored is not None
+        at = self.runner.runner_context.clock()
+        url = self._stored.store.url
+        self.handle_write_failure(WriteFailed(path=url, reason=reason.removeprefix(f"{url}: "), at=at))
+
+    def handle_write_failure(self, failure: WriteFailed) -> None:
+        """Keep and report a record that could not be written. Without a store, only the first one is logged."""
+        if self._stored is not None:
+            _LOGGER.warning("%s: %s", failure.path, failure.reason)
+        elif not any(isinstance(earlier, WriteFailed) for earlier in self.failures):
+            _LOGGER.warning("the transcript is incomplete, so that the session cannot be resumed: %s", failure.reason)
+        self.failures.append(failure)
+        self.runner.emit(failure)

@@ -1,8 +1,8 @@
 """Static analysis of bash command lines.
 
-Start at `programs.py` (the programs in a line), then `wrappers.py` (the programs that those run in
-turn), `readonly.py` (lines that change nothing) and `arguments.py` (the files that programs read
-and change).
+Start at `plans.py` (what a line would do), then `syntax.py` (the programs in a line), `wrappers.py` (the programs that
+those run in turn), `arguments.py` (the files that programs read and change) and `readonly.py` (lines that change
+nothing).
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING
 from toolspan.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from toolspan.shell.programs import find_programs
+    from toolspan.shell.plans import NotUnderstood, Plan, plan
     from toolspan.shell.readonly import is_read_only
-    from toolspan.shell.wrappers import expand_wrappers
 
 
 __all__ = [
-    "expand_wrappers",
-    "find_programs",
+    "NotUnderstood",
+    "Plan",
     "is_read_only",
+    "plan",
 ]
 
 __getattr__ = lazy_exports(
     __name__,
     {
-        "expand_wrappers": "wrappers",
-        "find_programs": "programs",
+        "NotUnderstood": "plans",
+        "Plan": "plans",
         "is_read_only": "readonly",
+        "plan": "plans",
     },
 )

@@ -1,42 +1,52 @@
 """Explain the exit status of a command line: the program that determined it, and whether it only means "no match".
 
-Start at `found_nothing` and `failing_programs`.
+Start at `found_nothing` and `failing_programs`. The facts about programs are in `tables/exits.toml`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from importlib import resources
 
+from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
+from toolspan.shell.plans import find_simple_commands, plan
 from toolspan.shell.program import Program, program_basename
-from toolspan.shell.programs import find_programs
 from toolspan.shell.words import ShellWord
-from toolspan.shell.wrappers import expand_wrappers, strip_wrappers
 
-Arguments = Sequence[ShellWord]
-
-_RUNNERS = {
-    "npx": 0, "bunx": 0, "uvx": 0, "pipx": 1, "corepack": 0,
-    "uv": 1, "poetry": 1, "pdm": 1, "hatch": 1, "rye": 1, "pipenv": 1, "bundle": 1, "direnv": 2, "dotenv": 0,
-}  # fmt: skip
-"""Programs that run another program, with the number of words (such as `run`) between the two names."""
-_RUNNER_VERBS = frozenset({"run", "exec", "x"})
-_RUNNER_OPTIONS_WITH_VALUE = frozenset({"--with", "--python", "-p", "--package", "--group", "--extra", "--directory"})
 _PYTHON = re.compile(r"python(?:\d(?:\.\d+)?)?\Z|py\Z|pypy3?\Z")
-_FILTERS = frozenset({"cat", "head", "less", "more", "sed", "sort", "tail", "tee", "tr", "uniq", "wc", "column", "cut"})
-"""Programs that only pass on the output of the program before them in a pipeline."""
-_ENDINGS = frozenset({"exit", "return", "false"})
-_SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
-_CONTAINER_TOOLS = frozenset({"docker", "podman", "kubectl", "docker-compose"})
-_CONTAINER_OPTIONS_WITH_VALUE = frozenset({"-e", "--env", "-u", "--user", "-w", "--workdir", "-n", "-c", "--index"})
-_SILENT_PREPARATION = frozenset({
-    "cd", "pushd", "popd", "export", "set", "unset", "source", ".", "mkdir", "sleep", "true", ":", "declare", "local",
-    "umask", "ulimit", "shopt", "alias", "trap", "exit", "return",
-})  # fmt: skip
-"""Programs that print an error if they fail, and are rarely the reason why a line failed."""
+_MEASURED_TIME = re.compile(r"\A\s*real\s+\S+\s+user\s+\S+\s+sys\s+\S+\s*\Z")
+_XARGS_FAILURE = 123
+_JQ_NO_RESULT = 4
+_DECLARATIONS = frozenset({"declare", "export", "local", "readonly", "typeset", "unset"})
+"""Builtins that set or remove variables."""
+
+
+class _ExitTable(Struct, frozen=True):
+    quiet: Mapping[str, str]
+    empty: Mapping[str, str]
+    meanings: Mapping[str, str]
+    runners: Mapping[str, int]
+    names: Mapping[str, str]
+    words: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    quiet_names: str = ""
+    """A pattern for lines that may contain a program of `quiet`."""
+
+
+@lru_cache(maxsize=1)
+def _table() -> _ExitTable:
+    text = resources.files(__package__).joinpath("tables", "exits.toml").read_text(encoding="utf-8")
+    table = convert(tomllib.loads(text), _ExitTable)
+    names = sorted({re.escape(name.partition(" ")[0]) for name in table.quiet})
+    return replace(
+        table,
+        words={name: frozenset(words.split()) for name, words in table.names.items()},
+        quiet_names="|".join(names),
+    )
 
 
 @lru_cache(maxsize=512)
@@ -48,70 +58,68 @@ def failing_programs(line: str) -> tuple[str, ...]:
     names: list[str] = []
     preparations: list[str] = []
     for program in reversed(_status_programs(line)):
-        name = program_label(program)
-        if name:
-            (preparations if name in _SILENT_PREPARATION else names).append(name)
+        if name := program_label(program):
+            (preparations if name in _table().words["preparations"] else names).append(name)
     return tuple(dict.fromkeys([*names, *preparations]))
+
+
+@lru_cache(maxsize=512)
+def programs_run(line: str) -> tuple[str, ...]:
+    """Return the programs that a line runs, in order, each once; wrappers are replaced by what they run."""
+    return tuple(dict.fromkeys(filter(None, (program_label(reached.program) for reached in plan(line).reached))))
 
 
 def program_label(program: Program) -> str:
     """Return a program's name without its folder, or the name of the module or tool that it runs."""
-    words = strip_wrappers(program).words
+    words = program.inner.words
     while words and not words[0].has_expansion:
         name = program_basename(words[0].text)
-        arguments = words[1:]
+        texts = [word.text for word in words[1:]]
         if _PYTHON.match(name):
-            module = _python_module(arguments)
-            return module or "python"
-        if name not in _RUNNERS:
+            options = [at for at, text in enumerate(texts) if not text.startswith("-")]
+            at = texts.index("-m") if "-m" in texts else len(texts)
+            is_module = at + 1 < len(texts) and (not options or at < options[0])
+            return texts[at + 1].partition(".")[0] if is_module else "python"
+        if name == "((":
+            return ""
+        if name not in _table().runners:
             return name.removesuffix(".exe")
-        inner = _runner_arguments(name, arguments)
-        if not inner:
+        words = _runner_arguments(name, words[1:])
+        if not words:
             return name
-        words = inner
     return ""
 
 
-def _python_module(arguments: Arguments) -> str:
-    for index, word in enumerate(arguments):
-        if word.text == "-m" and index + 1 < len(arguments):
-            return arguments[index + 1].text.partition(".")[0]
-        if not word.text.startswith("-"):
-            break
-    return ""
-
-
-def _runner_arguments(name: str, arguments: Arguments) -> tuple[ShellWord, ...]:
+def _runner_arguments(name: str, arguments: Sequence[ShellWord]) -> tuple[ShellWord, ...]:
     """Return the words that a runner such as `npx` or `uv run` executes; empty if it does its own work."""
-    needs_verb = _RUNNERS[name] > 0
-    rest = list(arguments)
-    while rest:
-        text = rest[0].text
-        if text.startswith("-"):
-            del rest[: 2 if text in _RUNNER_OPTIONS_WITH_VALUE else 1]
-        elif needs_verb:
-            if text not in _RUNNER_VERBS:
-                return ()
-            needs_verb = False
-            del rest[0]
-        else:
-            break
-    return tuple(rest)
+    needs_verb = _table().runners[name] > 0
+    rest = _skip_options(arguments, "runner_values")
+    if not needs_verb or not rest:
+        return rest
+    return _skip_options(rest[1:], "runner_values") if rest[0].text in _table().words["runner_verbs"] else ()
+
+
+def _skip_options(words: Sequence[ShellWord], values: str) -> tuple[ShellWord, ...]:
+    """Return the words from the first one that is neither an option nor the value of one."""
+    at = 0
+    while at < len(words) and words[at].text.startswith("-"):
+        at += 2 if words[at].text in _table().words[values] else 1
+    return tuple(words[at:])
 
 
 def _status_programs(line: str) -> list[Program]:
     """Return the programs that may have determined the exit status: those after the last separator such as `;`.
 
-    Filters are left out. In `a; b && c | head`, these programs are `b` and `c`.
+    Filters and conditions of `if` are left out. In `a; b && c | head`, these programs are `b` and `c`.
     """
     programs: list[Program] = []
-    for reached in expand_wrappers(find_programs(line)).programs:
+    for reached in plan(line).reached:
         program = reached.program
-        if not program.words:
+        if not program.words or program.ended_by == "then":
             continue
         before = programs[-1] if programs else None
         if reached.wrappers and before is not None and program_basename(before.name) == reached.wrappers[-1]:
-            if before.name == "command" and _with_option("-v", "-V")(before.words[1:]):
+            if before.name == "command" and _is_quiet(before, _table().quiet):
                 continue
             if before.name != "find":
                 programs[-1] = replace(program, ended_by=before.ended_by)
@@ -120,19 +128,13 @@ def _status_programs(line: str) -> list[Program]:
         if is_separate and not reached.wrappers and not program.nested:
             programs = []
         programs.append(program)
-    return _drop_filters(_drop_alternatives(programs))
-
-
-def _drop_alternatives(programs: list[Program]) -> list[Program]:
-    """Drop the programs before the last `||`: if a line failed, the programs after it failed.
-
-    Keep them if a program after it only ends the line, as in `|| exit 1`.
-    """
     for index in range(len(programs) - 2, -1, -1):
         if programs[index].ended_by == "||" and not programs[index].nested:
+            # If the line failed, the programs after it failed, unless one only ends the line, as in `|| exit 1`.
             rest = programs[index + 1 :]
-            return programs if any(program.name in _ENDINGS for program in rest) else rest
-    return programs
+            programs = programs if any(program.name in _table().words["endings"] for program in rest) else rest
+            break
+    return _drop_filters(programs)
 
 
 def _drop_filters(programs: Sequence[Program]) -> list[Program]:
@@ -141,113 +143,11 @@ def _drop_filters(programs: Sequence[Program]) -> list[Program]:
     for index, program in enumerate(programs):
         follows_pipe = index > 0 and programs[index - 1].ended_by in ("|", "|&")
         if follows_pipe and rest:
-            if program_basename(program.name) in _FILTERS:
+            if program_basename(program.name) in _table().words["filters"]:
                 continue
             rest.pop()
         rest.append(program)
     return rest
-
-
-# Programs whose exit status 1 is not an error
-
-
-def _always(_arguments: Arguments) -> bool:
-    return True
-
-
-def _with_option(*options: str) -> Callable[[Arguments], bool]:
-    """Return a function that checks for any of the options. A single letter may be part of a group, as in `-sq`."""
-    letters = {option[1] for option in options if len(option) == 2}
-
-    def check(arguments: Arguments) -> bool:
-        for word in arguments:
-            text = word.text
-            if text == "--":
-                return False
-            if text.partition("=")[0] in options:
-                return True
-            if text[:1] == "-" and text[:2] != "--" and letters & set(text[1:]):
-                return True
-        return False
-
-    return check
-
-
-def _check_git(arguments: Arguments) -> bool:
-    rest = list(arguments)
-    while rest and rest[0].text.startswith("-"):
-        del rest[: 2 if rest[0].text in ("-C", "-c", "--git-dir", "--work-tree") else 1]
-    if not rest:
-        return False
-    check = _QUIET_GIT.get(rest[0].text)
-    return check is not None and check(rest[1:])
-
-
-_QUIET_GIT: dict[str, Callable[[Arguments], bool]] = {
-    "grep": _always,
-    "diff": _with_option("--quiet", "--exit-code", "--no-index", "--check"),
-    "ls-files": _with_option("--error-unmatch"),
-    "diff-index": _with_option("--quiet", "--exit-code"),
-    "diff-files": _with_option("--quiet", "--exit-code"),
-    "diff-tree": _with_option("--quiet", "--exit-code"),
-    "check-ignore": _always,
-    "config": _always,
-    "merge-base": _always,
-    "rev-parse": _with_option("-q", "--quiet"),
-    "show-ref": _always,
-    "symbolic-ref": _with_option("-q", "--quiet"),
-}
-
-_QUIET_PROGRAMS: dict[str, Callable[[Arguments], bool]] = {
-    **dict.fromkeys(
-        ("grep", "egrep", "fgrep", "zgrep", "rgrep", "rg", "ag", "ack", "ugrep", "findstr", "fd", "fdfind", "locate",
-         "look", "diff", "cmp", "colordiff", "zdiff", "zcmp", "test", "[", "[[", "pgrep", "pkill", "pidof",
-         "type", "hash", "expr", "let", "lsof", "fuser", "mountpoint", "findmnt"),
-        _always,
-    ),
-    "which": bool,
-    "id": bool,
-    "kill": _with_option("-0"),
-    "killall": _with_option("-0"),
-    "sort": _with_option("-c", "-C", "--check"),
-    "dpkg": _with_option("-s", "-l", "-L", "--status", "--list"),
-    "dpkg-query": _always,
-    "awk": lambda arguments: any("exit" in word.text for word in arguments),
-    "command": _with_option("-v", "-V"),
-    "git": _check_git,
-    "jq": _with_option("-e", "--exit-status"),
-    "nc": _with_option("-z"),
-    "systemctl": lambda arguments: bool(arguments) and arguments[0].text.startswith("is-"),
-    "ps": _with_option("-p", "-C", "-u", "--pid"),
-}  # fmt: skip
-"""Programs that exit with 1 and print nothing if they find nothing or if a condition is false."""
-_EMPTY_ANSWERS: dict[str, Callable[[Arguments], bool]] = {
-    **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep", "rgrep"), _with_option("-c", "--count")),
-    "jq": _with_option("-e", "--exit-status"),
-    "expr": _always,
-}
-"""Programs that print `0`, `null` or `false` if they find nothing."""
-_SEARCHES = frozenset({"grep", "egrep", "fgrep", "zgrep", "rgrep", "rg", "ag", "ack", "test", "[", "[[", "pgrep"})
-"""Programs for which 1 is never an error: they exit with 2 or more in case of an error."""
-_QUIET_WORDS = re.compile(
-    r"(?:grep|\brg|\bag|\back|diff|\bz?cmp|\btest|\btype|\bhash|\bexpr|\bwhich|\bp(?:kill|idof|s)|\blsof|\bfuser|\bmountpoint|\bfindmnt"
-    r"|\blet|\bid|\bkill(?:all)?|\bsort|\bdpkg(?:-query)?|awk|\bcommand|\bgit|\bjq|\bnc|\bsystemctl|\bfindstr|\bfd(?:find)?|\blo(?:ok|cate))\b|\[|\(\("
-)
-"""perf: a line that matches none of these needs no analysis."""
-_XARGS_FAILURE = 123
-_JQ_NO_RESULT = 4
-_NOTHING_FOUND_CODES = frozenset({1, _JQ_NO_RESULT, _XARGS_FAILURE})
-
-
-_HERE_DOCUMENT = re.compile(
-    r"<<-?[ \t]*[\"']?(?P<end>\w+)[\"']?(?P<rest>[^\n]*)\n(?:.*?\n)??[ \t]*(?P=end)(?=\n|\Z)", re.DOTALL
-)
-_IF_WITHOUT_ELSE = re.compile(
-    r"\s*if\s(?:(?!\b(?:if|then|else|elif)\b).)*\bthen\s(?P<body>(?:(?!\b(?:if|else|elif|fi)\b).)*)[;\n]\s*fi\s*",
-    re.DOTALL,
-)
-_FALSE_CONDITION = re.compile(r"(?:\A|[;\n])\s*\(\((?:[^()]|\([^()]*\))*\)\)\s*(?:&&[^;|\n]*)?\Z")
-_MEASURED_TIME = re.compile(r"\A\s*real\s+\S+\s+user\s+\S+\s+sys\s+\S+\s*\Z")
 
 
 def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
@@ -257,74 +157,90 @@ def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
     reports this result in that way. If a search certainly determined the status, other programs may have printed
     something.
     """
-    if exit_code not in _NOTHING_FOUND_CODES or not _QUIET_WORDS.search(line):
+    table = _table()
+    # perf: a line without the name of such a program needs no analysis
+    if exit_code not in (1, _JQ_NO_RESULT, _XARGS_FAILURE) or not re.search(table.quiet_names, line):
         return False
-    if "<<" in line:
-        line = _HERE_DOCUMENT.sub(lambda match: match["rest"], line)
-    if condition := _IF_WITHOUT_ELSE.fullmatch(line):  # a false condition ends it with 0
-        return found_nothing(condition["body"], exit_code, output)
     if output and "time " in line and _MEASURED_TIME.match(output):
         output = ""
-    programs = find_programs(line).programs
+    programs = plan(line).programs
     if len(programs) == 1 and (script := _shell_script(programs[0])):
         return found_nothing(script, exit_code, output)
     if exit_code == _XARGS_FAILURE:
-        if output or not any(program.name == "xargs" for program in programs):
-            return False
-        reached = expand_wrappers(find_programs(line)).programs
-        return any("xargs" in item.wrappers and _is_quiet(item.program, _QUIET_PROGRAMS) for item in reached)
+        inner = [item.program for item in plan(line).reached if "xargs" in item.wrappers]
+        return not output and any(_is_quiet(program, table.quiet) for program in inner)
     candidates = _status_programs(line)
     if exit_code == _JQ_NO_RESULT:
-        candidates = [program for program in candidates if program_basename(strip_wrappers(program).name) == "jq"]
-        return not output and any(_is_quiet(program, _QUIET_PROGRAMS) for program in candidates)
+        candidates = [program for program in candidates if program_basename(program.inner.name) == "jq"]
+        return not output and any(_is_quiet(program, table.quiet) for program in candidates)
     if not output:
-        return _is_silent_answer(line, candidates)
+        if len(candidates) > 1 and candidates[-1].name in table.words["endings"] and candidates[-2].ended_by == "&&":
+            return False  # as in `grep -q x file && exit 1`, which fails if there is a match
+        return any(_is_quiet(program, table.quiet) for program in candidates)
     if "cd: " in output and any(program.name == "cd" for program in candidates):
         return False
-    if output.strip() in ("0", "null", "false") and any(_is_quiet(program, _EMPTY_ANSWERS) for program in candidates):
+    if output.strip() in ("0", "null", "false") and any(_is_quiet(program, table.empty) for program in candidates):
         return True
     decisive = [program for program in candidates if program_basename(program.name) not in ("cd", "echo", "printf")]
-    return (
-        len(decisive) == 1
-        and bool(candidates)
-        and candidates[-1] is decisive[0]
-        and program_basename(strip_wrappers(decisive[0]).name) in _SEARCHES
-        and len(programs) > 1
-    )
+    if len(decisive) != 1 or len(programs) < 2 or candidates[-1] is not decisive[0]:
+        return False
+    return program_basename(decisive[0].inner.name) in table.words["searches"]
 
 
-def _is_silent_answer(line: str, candidates: Sequence[Program]) -> bool:
-    """Return whether the status 1 of a line that printed nothing means that nothing was found or a test was false."""
-    if len(candidates) > 1 and candidates[-1].name in _ENDINGS and candidates[-2].ended_by == "&&":
-        return False  # as in `grep -q x file && exit 1`, which fails if there is a match
-    is_condition = line.rstrip().endswith("))") and all(program.name == "cd" for program in candidates)
-    is_condition = is_condition or bool(_FALSE_CONDITION.search(line))
-    return is_condition or any(_is_quiet(program, _QUIET_PROGRAMS) for program in candidates)
-
-
-def _is_quiet(program: Program, checks: Mapping[str, Callable[[Arguments], bool]]) -> bool:
-    words: Arguments = strip_wrappers(program).words
-    if words and program_basename(words[0].text) in _CONTAINER_TOOLS:
+def _is_quiet(program: Program, patterns: Mapping[str, str]) -> bool:
+    words: Sequence[ShellWord] = program.inner.words
+    if words and program_basename(words[0].text) in _table().words["containers"]:
         words = _container_command(words)
-    check = checks.get(program_basename(words[0].text)) if words else None
-    return check is not None and check(words[1:])
+    name, rest = _name_and_arguments(words)
+    pattern = patterns.get(name)
+    if pattern is None:
+        return False
+    texts = [word.text for word in rest]
+    end = texts.index("--") if "--" in texts else len(texts)
+    return re.search(pattern, "".join(f" {text}" for text in texts[:end])) is not None
+
+
+def _name_and_arguments(words: Sequence[ShellWord]) -> tuple[str, Sequence[ShellWord]]:
+    """Return the name in the table, such as `grep` or `git diff`, and the words after it."""
+    name = program_basename(words[0].text) if words and not words[0].has_expansion else ""
+    rest = words[1:]
+    if name == "git" and (rest := _skip_options(rest, "git_values")) and not rest[0].has_expansion:
+        return f"git {rest[0].text}", rest[1:]
+    return name, rest
 
 
 def _shell_script(program: Program) -> str:
     """Return the script of `bash -c SCRIPT`, or an empty string."""
     words = [word.text for word in program.words]
-    is_script = len(words) == 3 and program_basename(words[0]) in _SHELLS and words[1] in ("-c", "-lc")
+    is_script = len(words) == 3 and program_basename(words[0]) in _table().words["shells"] and words[1] in ("-c", "-lc")
     return words[2] if is_script and not program.words[2].has_expansion else ""
 
 
-def _container_command(words: Arguments) -> Arguments:
+def _container_command(words: Sequence[ShellWord]) -> Sequence[ShellWord]:
     """Return the command that `docker exec` or `kubectl exec` runs in a container; empty if there is none."""
     texts = [word.text for word in words]
     if "exec" not in texts[:4]:
         return ()
-    at = texts.index("exec") + 1
     if "--" in texts:
         return words[texts.index("--") + 1 :]
-    while at < len(texts) and texts[at].startswith("-"):
-        at += 2 if texts[at] in _CONTAINER_OPTIONS_WITH_VALUE else 1
-    return words[at + 1 :]
+    return _skip_options(words[texts.index("exec") + 1 :], "container_values")[1:]
+
+
+# Simple lines
+
+
+def prints_nothing(line: str) -> bool:
+    """Return whether a line is expected to print nothing when it succeeds."""
+    commands = find_simple_commands(line)
+    return bool(commands) and all(
+        command.name in _table().words["silent"] and (not command.variables or command.name in _DECLARATIONS)
+        for command in commands
+    )
+
+
+def explain_exit_code(line: str, code: int) -> str | None:
+    """Return the meaning of an exit code that is not an error, such as "no match", or None for any other code."""
+    commands = find_simple_commands(line)
+    if not commands or code != 1 or commands[-1].variables:
+        return None
+    return _table().meanings.get(_name_and_arguments(commands[-1].words)[0])

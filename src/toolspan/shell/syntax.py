@@ -1,518 +1,631 @@
-"""Patterns, node names and small checks for bash syntax, used by `programs.py`."""
+"""Parse a command line into the programs that it runs.
+
+Start at `parse_line`. It understands simple commands with literal words, file patterns and paths in the home folder,
+joined by operators; redirects to files; here-documents; `if` and `while`; and simple tests. Other text is not
+understood. It is still searched for programs, because rules that deny must find them.
+
+The tree of tree-sitter is not trusted: the text between two nodes must be blank, and the ends of here-documents are
+located again.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from toolspan.shell.program import has_document_code, without_documents
-from toolspan.shell.words import ShellWord, bash_parser
+from msgspec import Struct
+from msgspec.structs import replace
+
+from toolspan.shell.literals import (
+    KEYWORDS,
+    LITERAL_WORD,
+    STRING,
+    find_unknown_part,
+    is_document,
+    parse_literal_line,
+)
+from toolspan.shell.program import ParsedLine, Program
+from toolspan.shell.words import (
+    BLANKS,
+    UNKNOWN_WORD,
+    CharRange,
+    Redirect,
+    ShellWord,
+    bash_parser,
+    has_glob,
+    parse_word,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MAX_DEPTH = 60
-NO_CONTROL_CHARACTERS = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f]*+")
-"""perf: The regex engine skips all other characters faster than it searches for these."""
-BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
-BREAKS = re.compile(r"(?:[ \t\n]|\\\n)*")
-PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:,@%+^-]++")
-ARITHMETIC = re.compile(r"[ \t0-9+\-*/%<>=!&|^~?:(),]*")
-"""Arithmetic without variable names. The shell also evaluates the value of a variable, which may run commands."""
-ARITHMETIC_WORD = re.compile(r"(?!-)(?:[\w./:,@%+-]|\$\(\([ \t0-9+\-*/%<>=!&|^~?:(),]+\)\))+", re.ASCII)
-"""Words without quotes that contain only arithmetic with numbers."""
-_PLAIN_COMMAND = r"[A-Za-z][\w-]*+(?>(?: (?!2>)[\w./:,@%+^-]++)*)(?>(?: < ?[\w./-]++)?)(?>(?: 2>/dev/null)?)"
-TEXT_WITH_COMMANDS = re.compile(
-    rf"\"[A-Za-z0-9=#*(\[][\w.,:;/()=#*\[\]-]*+[ :][\w.,:;/()=#*'!?|<>+ \[\]-]*+"
-    rf"(?>(?:\$\({_PLAIN_COMMAND}\)[\w.,:;/()=#*'!?|<>+ \[\]-]*+)+)\"",
-    re.ASCII,
+MAX_LINE_LENGTH = 10_000
+"""The length in UTF-16 code units, as the client counts, above which a line is not understood."""
+_MAX_PARSED_LENGTH = 30_000
+_MAX_DEPTH = 60
+NO_CONTROL_CHARACTERS = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f]*")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+_UNUSUAL_BLANK = re.compile(r"[\x80-\xa0\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]")
+_TEST_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""")
+_BREAKS = re.compile(r"(?:[ \t\n]|\\\n)*")
+_EXIT_STATUS = re.compile(r'"[^"$`\\]*\$\?[^"$`\\]*"')
+_ARITHMETIC = re.compile(r"\$?\(\([\w\s+*/%<>=!&|,;-]*\)\)|\$\[[\w\s+*/%-]*\]")
+_SPECIAL_TEXT = re.compile(
+    r"(?<![^\s;&|'\"])=[A-Za-z_]|\{[A-Za-z_]\w*\}[<>]|\\\\;|\\[ \t]|<[0-9]*-[0-9]*>|~\[|/proc/.*/environ", re.ASCII
 )
-"""Text in quotes with the output of plain commands, such as `"Path: $(which node)"`."""
-NUMBER = re.compile(r"-?[0-9]+")
-COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
-UNUSUAL_EXPANSION = re.compile(r"\$['\"]|\$\{(?!\w+\})")
-EVALUATING_EXPANSION = re.compile(r"\$\{(?![A-Za-z_]\w*(?::?[-=+?]|[#%^,/]))", re.ASCII)
-"""Expansions such as `${x@P}` and `${x:a[0]}`, which may run commands in a variable's value."""
-RESERVED_WORDS = frozenset({
-    "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for",
-    "function", "if", "in", "select", "then", "until", "while", "{", "}",
+"""Text that some shell replaces, even in quotes."""
+_SPECIAL_PARAMETER = re.compile(r"\$\$[({\[]|\$\{[@*?$-]\w|\$\{\d+[A-Za-z_]")
+_CONTINUED = re.compile(
+    r"(?<=[^\s;|&<>(\\] )\\\n[ \t]*(?=[^\s|;&<>()#\\])|(?<=(?:&&|\|\|) )\\\n[ \t]*(?=[^\s|;&<>()#\\])"
+)
+"""An escaped line break between two words, or after `&&` or `||`."""
+_OPEN_BRACE = re.compile(r"\{[^{}]*['\"]")
+_KEYWORD_START = re.compile(r"(?:if|then|else|elif|fi|do|done|for|while|until|case)['\"\\]|[{}]")
+_MARK = re.compile(r"""\\?\w+|'\w+'|"\w+\"""", re.ASCII)
+_REDIRECT_OPERATORS = frozenset(
+    [">", ">>", "<", "0>", "0>>", "0<", "1>", "1>>", "1<", "2>", "2>>", "2<", ">&", "1>&", "2>&", "&>", "&>>"]
+)
+_LITERAL_TEST = re.compile(
+    r"""\[{1,2} (?!.* -(?:eq|ne|lt|le|gt|ge|v|R) )(?:[\w./:,@%+^=~!# -]|'[^'\n]*'|"[^"\\$`\n]*")+ \]{1,2}""", re.ASCII
+)
+"""A test of literal words. Some operators evaluate their operands, which may run programs."""
+_SCRIPT_READERS = frozenset({"awk", "env", "gawk", "jq", "mawk", "nawk", "printf", "xargs"})
+"""Programs for which a text of several lines may be a program, an option or a number to evaluate."""
+_REDIRECTS = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
+_SEQUENCES = frozenset({
+    "program", "list", "pipeline", "negated_command", "if_statement", "elif_clause", "else_clause", "while_statement",
+    "do_group",
 })  # fmt: skip
-_KEYWORD = r"(?:case|do|done|elif|else|esac|fi|for|function|if|select|then|until|while)"
-RESERVED_START = re.compile(rf"{_KEYWORD}['\"\\]")
-_GROUP = r"\((?>(?:[^()]++|\((?>(?:[^()]++|\([^()]*+\))*)\))*)\)"
-_VALUE = rf"""(?:'[^']*'|"[^"]*"|\\[\s\S]|\$?{_GROUP}|[^\s'";&|(])"""
-_STRING = re.compile(
-    r"""#(?<![^\s;&|]#)(?P<comment>[^\n]*)"""
-    r"""|<<(?<!<<<)(?!<)-?[ \t]*(?P<quote>['"\\]?)(?P<mark>\w++)['"]?(?P<rest>[^\n]*\n)"""
-    r"""(?:[^\n]*\n)*?\t*(?P=mark)(?=\n|\Z)"""
-    r"""|\\.|'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)\"""",
-    re.DOTALL,
-)
-"""A comment, a here-document, an escaped character or a quoted string.
-
-perf: Each alternative begins with a fixed character, so that the regex engine searches for these characters.
-"""
-_COMMENT = re.compile(r"(?<![^\s;&|()])#(?!\w+\)\))")
-_DOUBLE_PARENTHESIS = re.compile(r"(?<!\()\(\((?<!=~[ \t]\(\()(?<!=\(\()")
-_SIGN = r"[(+\-*/%<>=!&|^~?:,\[]"
-_OPERAND = (
-    r"(?:[\w\s+\-*/%<>=!&|^~?:,;.\[\]]|(?<=\d)#(?=\w)|\$\w+|\$\{\w+\}"
-    rf"|(?:(?<={_SIGN})|(?<={_SIGN} ))\$(?:[#?@*$!-]|\{{[^{{}}\s]*+\}}|\([^()]*+\)))"
-)
-"""A part of an arithmetic expression. Most expansions are accepted only after an operator."""
-_ARITHMETIC_COMMAND = re.compile(rf"\(\((?>(?:{_OPERAND}|\((?>(?:{_OPERAND}|\((?>{_OPERAND}*)\))*)\))*)\)\)")
-_KEYWORD_AFTER_BLANK = re.compile(rf"(?:[ \t]|(?<=\\)\n){_KEYWORD}(?![\w-])", re.ASCII)
-_BLANKS_OR_BREAKS = r"[ \t]++(?>(?:\\\n?[ \t]*+)*)"
-"""Blanks with escaped line breaks, of which `_without_strings` keeps the backslash."""
-_COMMAND_START = r"[\n;&|(){}`][ \t]*(?>(?:(?:do|done|elif|else|esac|fi|if|then|time|until|while|!|\[)[ \t]+)*)"
-"""The start of a command in a text after a line break.
-
-perf: The regex engine searches for the first character faster than with an alternative for the start of the text.
-"""
-_ASSIGNMENT = rf"[A-Za-z_]\w*(?:\[[^\]\s]*+\])?\+?=(?>{_VALUE}*){_BLANKS_OR_BREAKS}"
-_KEYWORD_AFTER_VARIABLE = re.compile(rf"{_COMMAND_START}(?>(?:{_ASSIGNMENT})+){_KEYWORD}(?![\w-])", re.ASCII)
-_REDIRECT = rf"(?>(?:\d*|\{{\w+\}})(?:<<<|<>|[<>]&|>>|>\||<|>|&>>?)[ \t]*(?>{_VALUE}+){_BLANKS_OR_BREAKS})"
-_KEYWORD_AFTER_REDIRECT = re.compile(
-    rf"{_COMMAND_START}(?>(?:{_ASSIGNMENT})*){_REDIRECT}(?>(?:{_REDIRECT}|{_ASSIGNMENT})*){_KEYWORD}(?![\w-])", re.ASCII
-)
-_NUMBER_AS_NAME = re.compile(rf"{_COMMAND_START}(?:for|function|select)[ \t]++\$(?:\(\(|\[)")
-_EMPTY_PARENTHESES = re.compile(r"\([ \t]*\)")
-_FUNCTION_AFTER_PREFIX = re.compile(
-    rf"[\n;&|()][ \t]*(?>(?:{_ASSIGNMENT}|{_REDIRECT})+)"
-    r"[\w.:-]++[ \t]*+\([ \t]*+\)",
-    re.ASCII,
-)
-REDIRECT_NODES = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
-REDIRECT_OPERATOR = re.compile(r"\d*(?:>>|>\||>&|<&|<>|<<<|<|>)|&>>|&>")
-PLAIN_STREAM = re.compile(r"[\w./][\w./-]*", re.ASCII)
-"""The target of `>&`, which the shell expands twice if it is a file."""
-COMMAND_END = re.compile(r"(?:\A|;|[^\s;|&!(){}<>]|[^\s;|&!(){}<>][ \t]*&)\s*\Z")
-"""The end of a command, after which a comment may begin."""
-REDIRECT_AT_END = re.compile(r"""(?:>|(?<!<)<)&?[ \t]*(?:'[^']*'|"[^"]*"|[^\s;|&<>()])+[ \t]*\Z""")
-HEREDOC_NODES = frozenset({"<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end"})
-COMMAND_SEPARATORS = frozenset({"&&", "||", ";", "&"})
-MARK_TERMINATORS = ("", *" \t;&|<>)")
-"""Characters that end the delimiter of a here-document; any other character would be part of it."""
-CASE_ENDS = frozenset({";;", ";&", ";;&"})
-OPERATORS = frozenset({";", "&", "\n", "&&", "||", "|", "|&"})
-IGNORED_TOKENS = OPERATORS | {
-    "(", ")", "{", "}", "!", "if", "then", "else", "elif", "fi", "while", "until", "do", "done", "$(", "<(", ">(", "`",
+_SIMPLE = frozenset({"program", "list", "pipeline"})
+_TOKENS = frozenset({"!", "if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "(", ")", "in",
+                     "case", "esac", "for", "function", "$(", "<(", ">(", "`"})  # fmt: skip
+_SEPARATORS = frozenset({";", "&", "\n", "&&", "||", "|", "|&", ";;", ";&", ";;&"})
+_CASE_ENDS = frozenset({";;", ";&", ";;&"})
+_WORDS = frozenset({
+    "word", "string", "raw_string", "concatenation", "simple_expansion", "expansion", "command_substitution",
+    "process_substitution", "number", "ansi_c_string", "translated_string", "variable_name", "extglob_pattern",
+    "regex", "brace_expression", "arithmetic_expansion",
+})  # fmt: skip
+_VISIBLE = {
+    "subshell": "A subshell", "compound_statement": "A group in braces", "for_statement": "A variable set",
+    "case_statement": "A case statement", "case_item": "A case statement",
+    "function_definition": "A function definition", "declaration_command": "A variable set",
+    "unset_command": "A variable set", "variable_assignment": "A variable set",
+    "variable_assignments": "A variable set",
 }  # fmt: skip
-UNGROUPED_NODES = frozenset({"command", "list", "negated_command", "pipeline", "redirected_statement"})
-"""Nodes that share the standard input of the enclosing statement."""
-SIMPLE_NODES = frozenset({
-    "command", "list", "pipeline", "redirected_statement", "variable_assignment", "variable_assignments",
-    "declaration_command", "unset_command", "test_command", "comment",
-})  # fmt: skip
-UNKNOWN_WORD = ShellWord("", has_expansion=True, has_substitution=True)
-UNCLEAR_NODES = {
-    "subshell": "A subshell",
-    "compound_statement": "A group in braces or double parentheses",
-    "c_style_for_statement": "A counting for loop",
-    "for_statement": "A variable set",
-    "case_statement": "A case statement",
-    "function_definition": "A function definition",
-}
-UNCLEAR_EXPANSIONS = {
-    "simple_expansion": "A variable",
-    "expansion": "A variable in braces",
-    "command_substitution": "A nested command",
-    "process_substitution": "A command used as a file",
-    "ansi_c_string": "Text with escape codes",
-    "translated_string": "Text with escape codes",
-    "brace_expression": "A brace pattern",
-    "array": "A list of values",
-    "subscript": "A list of values",
-}
-EXPANSION_SIGN = re.compile(r"[$`]|[<>]\(")
-HOME_WORD = re.compile(r'"?\$HOME(?:/[\w./@%+=:,-]*)?"?|"\$PWD/[\w./@%+=:,-]*"', re.ASCII)
-"""Words with the only variables whose values are known before the line runs."""
-QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?>(?:(?!\1\n)[^\n]*+(?<!\\)\n)*)\1\n\)\"""", re.ASCII)
-"""A literal text of several lines, such as the message of `git commit -m`. No line of it ends with a backslash."""
-QUOTE_OR_ESCAPE = re.compile(r"['\"\\]")
-BRACE_BEFORE_QUOTE = re.compile(r"\{[^{}]*['\"]")
-SHORT_OPTION = re.compile(r"-[A-Za-z]*", re.ASCII)
-PLAIN_MARK = re.compile(r"""\\?\w+|'\w+'|"\w+\"""", re.ASCII)
-BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
-ESCAPED_BRACE = re.compile(r"\{.*\\[{}]", re.DOTALL)
-OPTION_WITH_QUOTES = re.compile(
-    r"""-{1,2}[A-Za-z][\w-]*=?(?:'[^']*'|"[^"\\$`]*+(?>(?:\\[!#%&(-\[\]-_a-z|~][^"\\$`]*+)*)")""", re.ASCII
-)
-PLAIN_TEXT = re.compile(r"[\w./:,@%+='\"! *?-]*")
-"""The characters of partly quoted words that every shell reads in the same way."""
-LITERAL_STRING = re.compile(r"""'[^']*+'|"[^"]*+\"""")
-QUOTED_PART = re.compile(r"""'[^']*'|"[^"]*"|\\.""", re.DOTALL)
-QUOTED_STRING = re.compile(r"""'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)\"""", re.DOTALL)
-_COMMENT_OR_STRING = re.compile(rf"#(?<![^\s;&|()]#)[^\n]*+|\\.|{QUOTED_STRING.pattern}", re.DOTALL)
-DIGITS_AT_END = re.compile(r"(?<![^\s;&|()<>])\d+\Z")
-MAX_STREAM_DIGITS = 9
-STREAM_AT_END = re.compile(r"(?<![^\s;&|()])(?:[0-9]{1,9}|\{[A-Za-z_]\w*\})\Z", re.ASCII)
-"""The number or the name of a stream directly before a redirect."""
-OPERATOR_AT_END = re.compile(r"[<>][&|]?(?>(?:[ \t]|\\\n)*)\Z")
-"""The operator of a redirect, whose target follows."""
-NAMED_STREAM = re.compile(r"(?<!\S)\{\w+\}[ \t]*\Z", re.ASCII)
-"""A word that the client treats as the name of a stream if a redirect follows."""
-EQUALS_WORD = re.compile(r"=[A-Za-z_]")
-NAMED_TILDE = re.compile(r"~[^/\s]")
-UNCLEAR_TEXT = (
-    ("A word that begins with an equals sign", "=", re.compile(r"=(?<![^\s;&|]=)[A-Za-z_]")),
-    ("A redirect of a named stream", "{", re.compile(r"\{[A-Za-z_]\w*\}[<>]", re.ASCII)),
-    ("A blank after a backslash", "\\", re.compile(r"\\(?:[ \t]|(?<![ \t]\\)\n|\n\s*\|(?!\|))")),
-    ("An escaped pattern beside an escaped line break", "\\\n", re.compile(r"\s\\[*?\[]")),
-    ("An escaped backslash before a semicolon", "\\\\;", re.compile(r"\\\\;")),
-    ("A range of numbers in angle brackets", "<", re.compile(r"<[0-9]*-[0-9]*>")),
-    ("A tilde before a bracket", "~[", re.compile(r"~\[")),
-    ("The environment of a process", "/proc/", re.compile(r"/proc/.*/environ")),
-)
-"""The reason, a text that must occur in the line, and a pattern. Quotes do not make such text clear. Some shells
-replace `=name` by the path of a program.
-
-perf: The lookbehind follows the first character, so that the regex engine searches for that.
-"""
-NO_OTHER_BLANKS = re.compile("[^\u00a0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]*+")
-"""Text without the blanks that the shell treats as parts of words."""
-PLAIN_BREAK = re.compile(
-    r"\\\n(?:(?<=[^\s;|&<>(\\][ \t]\\\n)|(?<=&&[ \t]\\\n)|(?<=\|\|[ \t]\\\n)|(?<=[^\s;|&<>(\\]  \\\n))"
-    r"[ \t]*(?=[^\s|;&<>()#]|&&|\|\|)"
-)
-"""An escaped line break between two words of a command, or beside `&&` or `||`."""
-CONTINUED_END = re.compile(r"[ \t]\\\n\s*\Z")
-TEST_OPERATOR = re.compile(
-    r"""(?<!['"\\])(?:&&|\|\||(?<=\s)[<>](?=\s)|(?<=[\s(])\((?=[\s\w])|(?<=[\s\w)])\)(?=[\s)&|]))(?!['"])"""
-)
-"""An operator between the parts of a test in double brackets."""
-_TEST_WORD = r"""(?:(?:~/)?[\w./:,@%+^-][\w./:,@%+^=~!#-]*|'[^'\n]*'|"[^"\\$`\n]*")"""
-_TEST_OPERATOR = r"(?:==?|!=|=~|[<>]|-(?:eq|ne|lt|le|gt|ge|nt|ot|ef))"
-_TEST = rf"(?:!\s+)?(?:-[A-Za-z]\s+{_TEST_WORD}|{_TEST_WORD}(?:\s+{_TEST_OPERATOR}\s+{_TEST_WORD})?)"
-_GROUPED_TEST = rf"(?:!\s+)?\(*\s*{_TEST}\s*\)*"
-PLAIN_TEST = re.compile(rf"\[\[\s+{_GROUPED_TEST}(?:\s+(?:&&|\|\|)\s+{_GROUPED_TEST})*\s+\]\]", re.ASCII)
-"""A test in double brackets whose parts are plain words, quoted texts and operators, with blanks between them."""
-PLAIN_BRACKETS = re.compile(rf"\[\s+{_TEST}\s+\]", re.ASCII)
-"""A test in single brackets: a word, a word after an operator, or two words around one."""
-HIDDEN_COMMENT = re.compile(r"\n\s*#")
-VALUE_UNCERTAINTIES = frozenset({
-    "a word is not understood", "a value is not understood", "a declared name is not understood",
-    "select is not understood", "a here-document is not on standard input",
-})  # fmt: skip
-"""Uncertainties about arguments and values, which do not affect which programs run."""
+"""Constructs whose programs are all found, although their effect depends on the state of the shell."""
 
 
-def find_unclear_text(line: str) -> tuple[str, ...]:
-    """Return the names of text in a line that is unclear even in quotes."""
-    has_sign = "=" in line or "<" in line or "{" in line or "\\" in line or "~[" in line or "/proc/" in line
-    if not has_sign:  # perf: faster than the list below
-        return ()
-    return tuple([reason for reason, sign, pattern in UNCLEAR_TEXT if sign in line and pattern.search(line)])
+@lru_cache(maxsize=256)
+def parse_line(line: str) -> ParsedLine:
+    """Return the programs that a line would run, and what is not understood about it."""
+    programs = parse_literal_line(line)
+    if programs is not None:
+        return ParsedLine(line, programs, "Text that shells read differently" if _is_special(line) else None)
+    if len(line) > _MAX_PARSED_LENGTH:
+        is_readable = not any(sign in line for sign in ("rm", "$(", "${", "`"))  # nothing in it would be found
+        return ParsedLine(line, (), "The length of the line", hides_programs=True, is_readable=is_readable)
+    if not NO_CONTROL_CHARACTERS.fullmatch(line):
+        return ParsedLine(line, (), "A control character", hides_programs=True, is_readable=False)
+    return parse_tree(line)
 
 
-def find_unclear_breaks(source: str) -> Iterator[str]:
-    """Yield the names of unclear line breaks in a word of several lines."""
-    if HIDDEN_COMMENT.search(source):
-        yield "A line in quotes that looks like a comment"
-    if "\\\n" in source and source[0] in ("'", '"'):
-        yield "A blank after a backslash"
+def parse_tree(line: str) -> ParsedLine:
+    """Return the programs that a line would run, and what is not understood about it, according to its tree."""
+    return _Parser(line).parse()
 
 
-def find_unclear_parts(source: str, word: ShellWord, node: Node) -> Iterator[str]:
-    """Yield the names of expansions and escapes in a word whose result is not known before the line runs.
-
-    A quoted string without expansions has none.
-    """
-    if QUOTED_DOCUMENT.fullmatch(source):
-        if has_document_code(source):
-            yield "A nested command"
-        return
-    if source[-1:] == "$" and source[-2:-1] != "\\":
-        yield "A dollar sign alone"
-    if "\\" in source and ESCAPED_BRACE.search(QUOTED_STRING.sub("", source)):
-        yield "An escaped brace after a brace"
-    unquoted = QUOTED_PART.sub("", source) if "{" in source else ""
-    if "{" in unquoted and ("," in unquoted or ".." in unquoted):
-        yield "A brace pattern"
-        return
-    is_quoted = QUOTED_STRING.fullmatch(source) is not None
-    has_quotes = not is_quoted and ("'" in source or '"' in source)
-    text = word.text.removeprefix("~/") if source.startswith("~/") else word.text
-    if has_quotes and not (OPTION_WITH_QUOTES.fullmatch(source) or PLAIN_TEXT.fullmatch(text)):
-        yield "A word with quotes inside"
-    if (word.has_expansion or not is_quoted) and (BRACE_PATTERN.search(source) or BRACE_PATTERN.search(word.text)):
-        yield "A brace pattern"
-        return
-    if not is_quoted and EQUALS_WORD.match(word.text):
-        yield "A word that begins with an equals sign"
-    is_translated = ("$'" in source or '$"' in source) and not QUOTED_PART.fullmatch(source)
-    if not word.has_expansion and not is_translated:
-        return
-    if word.text[:1] == "~" and NAMED_TILDE.match(word.text):
-        yield "A tilde with a name"
-    elif EXPANSION_SIGN.search(source) and not HOME_WORD.fullmatch(source):
-        yield UNCLEAR_EXPANSIONS.get(first_expansion(node) or "", "A variable")
+def _is_special(line: str) -> bool:
+    has_sign = "=" in line or "<" in line or "\\" in line or "~[" in line or "/proc/" in line
+    return has_sign and _SPECIAL_TEXT.search(line) is not None
 
 
-def has_brace_before_quote(line: str) -> bool:
-    """Return whether an open brace outside quotes precedes a quote, which may hide the expansion of the brace.
+class _Builder(Struct):
+    """A program under construction."""
 
-    Quotes in here-documents count. The line is searched twice: with comments and escapes as ordinary text, and as the
-    shell reads them.
-    """
-    if BRACE_BEFORE_QUOTE.search(QUOTED_STRING.sub("'", line)):
-        return True
-    if "#" not in line and "\\" not in line:
-        return False
-    return BRACE_BEFORE_QUOTE.search(_COMMENT_OR_STRING.sub(_shorten_string, line)) is not None
-
-
-def _shorten_string(match: re.Match[str]) -> str:
-    return match[0] if match[0][0] in "#\\" else "'"
-
-
-def first_expansion(node: Node) -> str | None:
-    """Return the type of the first node that is an expansion, or None."""
-    if node.type in UNCLEAR_EXPANSIONS:
-        return node.type
-    found = (first_expansion(child) for child in node.children if child.is_named or child.child_count)
-    return next((kind for kind in found if kind is not None), None)
+    words: list[ShellWord] = []
+    sources: list[str] = []
+    variables: list[str] = []
+    values: list[ShellWord] = []
+    assignments: list[str] = []
+    redirects: list[Redirect] = []
+    stdin_text: str | None = None
+    has_stdin: bool = False
+    start: int = -1
+    """The positions of the first word and of the end of the last one in the line."""
+    end: int = -1
+    is_finished: bool = False
+    """True after a redirect, which no word may follow."""
 
 
-_UNUSUAL_PARAMETER = re.compile(
-    r"""\$\{(?:[@*?$-]\w|\d+[A-Za-z_]|(?>(?:[^{}'\\$]|\\.|'[^']*'|\$(?:\{[^{}]*+\})?)*)\{)""", re.ASCII
-)
-"""An expansion such as `${@Q}` and `${a:-{b}}`: text after a special parameter, or a brace inside."""
+class _Parser:
+    """A walker that collects the programs in a tree."""
 
+    def __init__(self, line: str) -> None:
+        self._text = line
+        self._root = bash_parser().parse(_NOT_ASCII.sub("z", line).encode()).root_node  # one byte per character
+        self._programs: list[Program] = []
+        self._reasons: list[str] = []
+        self._hides = False
+        self._is_readable = self._is_simple = True
+        self._depth = 0
+        self._nested = self._has_stdin = self._group_has_stdin = False
 
-def may_be_misread(line: str) -> bool:
-    """Return whether parsers disagree on a line.
+    def parse(self) -> ParsedLine:
+        """Return the programs in the line."""
+        line, root = self._text, self._root
+        try:
+            self._visit(root)
+        except RecursionError:
+            self._reject("A deeply nested expression")
+        if root.has_error:
+            self._reject("A syntax error")
+        if not (_is_blank(line, 0, root.start_byte) and _is_blank(line, root.end_byte, len(line))):
+            self._reject("Text between two commands")
+        self._check_text()
+        reason = self._reasons[0] if self._reasons else None
+        return ParsedLine(line, tuple(self._programs), reason, self._hides, self._is_readable, self._is_simple)
 
-    It ends inside `$(…)`, `${…}` or `$((…))`, or contains `$$(`, `$${` or `$$[`, or has a keyword or function after an
-    assignment or a redirect, or has `((` after a word or before anything but plain arithmetic, or ends a `$(…)` with
-    the parenthesis of a subshell.
-    """
-    if not ("=" in line or "<" in line or ">" in line or "(" in line or "${" in line or "$[" in line):
-        return False  # perf: every pattern below needs one of these
-    if "$$" in line and ("$$(" in line or "$${" in line or "$$[" in line):
-        return True
-    line = without_documents(line)
-    may_have_keyword = "=" in line and _KEYWORD_AFTER_VARIABLE.search("\n" + line) is not None
-    may_have_function = _EMPTY_PARENTHESES.search(line) is not None
-    may_have_name = "$((" in line or "$[" in line
-    may_follow_redirect = _may_have_keyword_after_redirect(line)
-    if may_have_keyword or may_have_function or may_have_name or may_follow_redirect or "((" in line:
-        text = _without_strings(line)
-        patterns = (
-            (may_have_keyword, _KEYWORD_AFTER_VARIABLE),
-            (may_have_function, _FUNCTION_AFTER_PREFIX),
-            (may_have_name, _NUMBER_AS_NAME),
-            (may_follow_redirect, _KEYWORD_AFTER_REDIRECT),
+    def _check_text(self) -> None:
+        line = self._text
+        if _SPECIAL_PARAMETER.search(line):
+            self._reject("An unusual parameter")
+        if _is_special(line):
+            self._note("Text that shells read differently")
+        if _UNUSUAL_BLANK.search(line):
+            self._reject("A blank of another kind")
+        if "\\\n" in line and not self._reasons:
+            patterns = any(has_glob(word.text) for program in self._programs for word in program.words)
+            if patterns or len(_CONTINUED.findall(line)) < line.count("\\\n"):
+                self._note("An escaped line break")
+        if len(line) > MAX_LINE_LENGTH // 2 and len(line.encode("utf-16-le", "surrogatepass")) > 2 * MAX_LINE_LENGTH:
+            self._note("The length of the line")
+
+    def _note(self, reason: str) -> None:
+        """Record a part whose effect is not known, although the programs are."""
+        self._reasons.append(reason)
+
+    def _hide(self, reason: str) -> None:
+        """Record a part that may run programs which are not found."""
+        self._reasons.append(reason)
+        self._hides = True
+
+    def _reject(self, reason: str, *, is_keyword: bool = False) -> None:
+        """Record a part that shells may read in another way than the tree."""
+        self._hide(reason)
+        if is_keyword or any(sign in self._text for sign in ("$", "`", "(", "rm")):
+            self._is_readable = False
+
+    def _source(self, node: Node) -> str:
+        return self._text[node.start_byte : node.end_byte]
+
+    # Statements
+
+    def _visit(self, node: Node) -> None:
+        kind = node.type
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            self._reject("A deeply nested command")
+        elif kind == "command":
+            builder = _Builder()
+            self._read_command(node, builder)
+            self._finish(builder)
+        elif kind in _SEQUENCES:
+            self._visit_sequence(node)
+        elif kind == "redirected_statement":
+            self._visit_redirected(node)
+        elif kind == "test_command":
+            self._visit_test(node)
+        elif kind == "comment":
+            self._visit_comment(node)
+        elif kind in _SEPARATORS or kind == "then":
+            self._visit_separator(node)
+        elif node.is_named or kind not in _TOKENS:
+            self._visit_other(node)
+        self._depth -= 1
+
+    def _visit_separator(self, node: Node) -> None:
+        kind = node.type
+        if kind == "&":
+            self._note(BACKGROUND)
+        elif kind == "|&":
+            self._note("The operator |&")
+        elif kind in _CASE_ENDS and (node.parent is None or node.parent.type != "case_item"):
+            self._reject("A separator of another statement")
+        if self._programs and (kind == "then" or not self._nested):
+            self._programs[-1] = replace(self._programs[-1], ended_by=kind)
+
+    def _visit_sequence(self, node: Node) -> None:
+        kind = node.type
+        has_stdin, group_has_stdin, nested = self._has_stdin, self._group_has_stdin, self._nested
+        if kind not in _SIMPLE:
+            self._is_simple = False
+            if kind != "negated_command":
+                self._nested, self._group_has_stdin = True, has_stdin
+        elif nested and kind == "pipeline":
+            self._note("A pipeline inside another command")
+        for child in self._children(node):
+            if child.type in ("|", "|&"):
+                self._has_stdin = True
+            elif child.type in ("&&", "||"):
+                self._has_stdin = self._group_has_stdin  # the tree of `a | b && c` may have `c` inside the pipeline
+            self._visit(child)
+        self._has_stdin, self._group_has_stdin, self._nested = has_stdin, group_has_stdin, nested
+
+    def _children(self, node: Node) -> Iterator[Node]:
+        """Yield the children of a statement. The text between them must be blank."""
+        at, before = node.start_byte, ""
+        for child in node.children:
+            start = child.start_byte
+            if not _is_blank(self._text, at, start):
+                self._reject("Text between two commands")
+            if before in KEYWORDS:
+                if start == at and child.type not in _SEPARATORS:
+                    self._reject("A keyword that touches a word")
+                if before == "!" and "\n" in self._text[at:start]:
+                    self._reject("A line break after a negation")
+            yield child
+            at, before = child.end_byte, child.type
+        if not _is_blank(self._text, at, node.end_byte):
+            self._reject("Text after a command")
+
+    def _visit_other(self, node: Node) -> None:
+        """Search a construct that is not understood for programs."""
+        kind, text = node.type, self._source(node)
+        self._is_simple = self._is_simple and _VISIBLE.get(kind) == "A variable set" and kind != "for_statement"
+        if kind not in _VISIBLE or (kind == "for_statement" and not text.startswith("for")):
+            self._reject(f"The syntax {text[:20]!r}" if kind != "ERROR" else "A syntax error")
+        elif text.startswith("(("):
+            self._check_arithmetic(text)
+        elif kind in ("declaration_command", "unset_command") and "[" in text:
+            self._hide("An element of an array")
+        else:
+            self._note(_VISIBLE[kind])
+        nested, group_has_stdin = self._nested, self._group_has_stdin
+        self._nested, self._group_has_stdin = (
+            kind not in ("variable_assignment", "variable_assignments"),
+            self._has_stdin,
         )
-        if any(may_match and pattern.search("\n" + text) for may_match, pattern in patterns):
+        index = len(self._programs)
+        words: list[ShellWord] = []
+        values: list[ShellWord] = []
+        names = [self._source(child) for child in node.children if child.type == "variable_name"]
+        for child in self._children(node):
+            assigned = child.children[-1] if child.type == "variable_assignment" and child.children else None
+            if kind == "declaration_command" and assigned is not None and assigned.type in _WORDS:
+                names.append(self._source(child).partition("=")[0])
+                values.append(self._word(assigned))
+            elif child.type in _WORDS:
+                words += [self._word(child)] if child.type != "variable_name" else []
+            elif child.is_named or child.type in _SEPARATORS:
+                self._visit(child)
+        if kind == "variable_assignment":
+            names = [text.partition("=")[0].partition("[")[0].rstrip("+")]
+        if text.startswith("(("):
+            inner = [program for program in self._programs[index:] if program.words]
+            self._programs[index:] = [Program((ShellWord("(("),), text, nested=nested), *inner]
+            words, names = [], []
+        is_known = all(re.fullmatch(r"-[aAgprxfFtu]+|[A-Za-z_]\w*", word.text) for word in words)
+        if kind in ("declaration_command", "unset_command") and not is_known:
+            self._hide("A declaration of another form")
+        if words or names:
+            is_command = kind in ("declaration_command", "unset_command")
+            shown = (ShellWord(text.split()[0]), *words) if is_command else ()
+            program = Program(shown, text if is_command else "", variables=tuple(names), values=(*words, *values))
+            self._programs.insert(index, replace(program, nested=nested))
+        self._nested, self._group_has_stdin = nested, group_has_stdin
+
+    def _check_arithmetic(self, text: str) -> None:
+        """Check an expression. The shell also evaluates the values of names in it, which may run programs."""
+        if not _ARITHMETIC.fullmatch(text):
+            self._reject("An arithmetic expression")
+        elif any(letter.isalpha() or letter == "_" for letter in text):
+            self._hide("An arithmetic expression with names")
+        else:
+            self._note("An arithmetic expression")
+
+    def _visit_comment(self, node: Node) -> None:
+        source, before = self._source(node), self._text[: node.start_byte]
+        line = before.rpartition("\n")[2].rstrip()
+        touches = before[-1:] not in ("", " ", "\t", "\n", ";")
+        if touches or "\n" in source or source.endswith("\\"):
+            self._reject("A comment inside a word")
+        if line[-1:] in tuple("|&(){}<>!") or (self._programs and self._programs[-1].redirects and line):
+            self._reject("A comment after an operator")
+        if "{" in source and ("'" in source or '"' in source):
+            self._note("An open brace")
+        if "((" in source:
+            self._reject("A comment with parentheses")
+
+    def _visit_test(self, node: Node) -> None:
+        self._visit_substitutions(node, [])
+        source = self._source(node)
+        if not _LITERAL_TEST.fullmatch(source):
+            self._hide("A test of another form")
+        name, *ranges = (word.span() for word in _TEST_WORD.finditer(source))
+        parsed = (parse_word(source, start, end) for start, end in ranges)
+        words = (ShellWord(source[: name[1]]), *(word[0] if word else UNKNOWN_WORD for word in parsed))
+        self._programs.append(Program(words, source, nested=self._nested))
+
+    # Simple commands
+
+    def _finish(self, builder: _Builder) -> None:
+        spelling = self._text[builder.start : builder.end] if builder.start >= 0 else ""
+        text = " ".join(builder.sources)
+        program = Program(
+            tuple(builder.words),
+            text,
+            spelling if spelling.replace("\\\n", "") != text else "",
+            tuple(builder.variables),
+            tuple(builder.values),
+            tuple(builder.assignments),
+            tuple(builder.redirects),
+            builder.has_stdin or self._has_stdin,
+            builder.stdin_text,
+            self._nested,
+        )
+        if program.words and program.words[0].text.startswith("~/") and not program.words[0].may_split:
+            self._note("A program in the home folder")
+        elif program.words and not program.name:
+            self._hide("A program whose name the shell fills in")
+        if program.name in KEYWORDS or _KEYWORD_START.match(text):
+            self._reject(f"The keyword {program.words[0].text}", is_keyword=True)
+        self._programs.append(program)
+
+    def _read_command(self, node: Node, builder: _Builder) -> None:
+        at, before = node.start_byte, ""
+        for child in node.children:
+            start = child.start_byte
+            gap = self._text[at:start]
+            if before and child.type not in _REDIRECTS and not gap.replace("\\\n", ""):
+                self._reject("Two words without a blank")
+            elif not BLANKS.fullmatch(gap):
+                self._reject("Text between two words")
+            if child.type == "variable_assignment":
+                self._read_assignment(child, builder)
+            elif child.type in _REDIRECTS:
+                self._read_redirect(child, builder)
+            else:
+                for part in child.children if child.type == "command_name" else (child,):
+                    self._read_word(part, builder)
+            at, before = child.end_byte, child.type
+
+    def _read_assignment(self, node: Node, builder: _Builder) -> None:
+        source = self._source(node)
+        name, equals, rest = source.partition("=")
+        value = node.children[-1]
+        if not (equals and name.isascii() and name.isidentifier()):
+            self._visit_other(node)
+            return
+        builder.variables.append(name)
+        is_empty = not rest
+        if not is_empty and (value.type == "array" or self._source(value) != rest):
+            self._visit_other(node)
+            builder.values.append(UNKNOWN_WORD)
+        else:
+            builder.values.append(ShellWord("") if is_empty else self._word(value))
+        builder.assignments.append(source)
+
+    def _read_word(self, node: Node, builder: _Builder) -> None:
+        source = self._source(node)
+        if builder.is_finished:
+            self._hide("A word after a redirect")
+        builder.start = node.start_byte if builder.start < 0 else builder.start
+        builder.end = node.end_byte
+        if node.type not in _WORDS:
+            self._visit_other(node)
+        if source in ("=", "{ }"):
+            self._reject("A sign alone")
+        reasons = len(self._reasons)
+        builder.words.append(self._word(node))
+        builder.sources.append(source)
+        if is_document(source) and any(word.text.rpartition("/")[2] in _SCRIPT_READERS for word in builder.words):
+            self._note("A script in several lines")
+        is_status = builder.words[0].text == "echo" and _EXIT_STATUS.fullmatch(source) and self._programs
+        if is_status and self._reasons[reasons:] == ["A variable"]:
+            del self._reasons[reasons:]
+
+    def _word(self, node: Node) -> ShellWord:
+        substitutions: list[CharRange] = []
+        self._visit_substitutions(node, substitutions)
+        source = self._source(node)
+        if LITERAL_WORD.fullmatch(source):
+            return ShellWord(source)
+        parsed = parse_word(self._text, node.start_byte, node.end_byte, substitutions)
+        if parsed is None:
+            self._reject("A word of another form")
+            return UNKNOWN_WORD
+        word, expansion = parsed
+        reason = find_unknown_part(source, word, expansion)
+        if reason is not None:
+            self._note(reason)
+        return word
+
+    def _visit_substitutions(self, node: Node, substitutions: list[CharRange]) -> None:
+        """Visit the substitutions in a word and append their ranges to `substitutions`."""
+        if node.type == "arithmetic_expansion":
+            self._check_arithmetic(self._source(node))
+            substitutions.append((node.start_byte, node.end_byte))
+        if node.type not in ("command_substitution", "process_substitution"):
+            for child in node.children:
+                if child.child_count:
+                    self._visit_substitutions(child, substitutions)
+            return
+        source = self._source(node)
+        if (source[0] == "`" and "\\" in source) or source[-1] not in ("`", ")") or _ends_in_group(node):
+            self._reject("A nested command of another form")
+        substitutions.append((node.start_byte, node.end_byte))
+        around = self._has_stdin, self._group_has_stdin, self._nested
+        self._has_stdin, self._group_has_stdin, self._nested = False, False, True
+        self._is_simple = self._is_simple and node.type == "command_substitution"
+        for child in self._children(node):
+            if child.type in _REDIRECTS:
+                builder = _Builder()
+                self._read_redirect(child, builder)
+                self._finish(builder)
+            else:
+                self._visit(child)
+        self._has_stdin, self._group_has_stdin, self._nested = around
+
+    # Redirects and here-documents
+
+    def _visit_redirected(self, node: Node) -> None:
+        body, redirects, at = node.children[0], node.children[1:], node.start_byte
+        program, index, has_stdin = Program((), nested=self._nested), len(self._programs), self._has_stdin
+        if body.type in _REDIRECTS:
+            redirects = node.children
+        else:
+            self._has_stdin = has_stdin or any("<" in self._source(redirect) for redirect in redirects)
+            self._visit(body)
+            self._has_stdin, at, last = has_stdin, body.end_byte, body
+            while last.type in ("list", "pipeline"):
+                last = last.children[-1]
+            if last.type == "command" and len(self._programs) > index:
+                program = self._programs.pop()
+            else:
+                self._note("A redirect of several commands")
+            if last is not body and len(redirects) > 1 and redirects[-1].type == "heredoc_redirect":
+                self._note("A here-document after another redirect")
+        index = len(self._programs)
+        builder = _Builder(list(program.words), [program.text] if program.words else [])
+        for redirect in redirects:
+            gap = self._text[at : redirect.start_byte]
+            if gap == " - " and redirect.type == "heredoc_redirect":  # the tree omits a dash before a here-document
+                builder.words.append(ShellWord("-"))
+                builder.sources.append("-")
+            elif not BLANKS.fullmatch(gap):
+                self._reject("Text between two words")
+            self._read_redirect(redirect, builder)
+            at = redirect.end_byte
+        program = replace(
+            program,
+            words=tuple(builder.words),
+            text=" ".join(builder.sources),
+            redirects=(*program.redirects, *builder.redirects),
+            has_stdin=program.has_stdin or builder.has_stdin,
+            stdin_text=program.stdin_text if builder.stdin_text is None else builder.stdin_text,
+        )
+        self._programs.insert(index, program)  # before those that follow the start of a here-document
+
+    def _read_redirect(self, node: Node, builder: _Builder) -> None:
+        start = node.start_byte
+        if not builder.words:
+            self._note("A redirect before a command")
+        if builder.words and self._text[start - 1] in "0123456789}":
+            self._reject("A stream number that touches a word")
+            if builder.words[-1].text.isdigit():
+                builder.words.pop()
+                builder.sources = " ".join(builder.sources).split(" ")[:-1]
+        builder.is_finished = True
+        if node.type != "file_redirect":
+            self._is_simple = self._is_simple and self._nested
+        if node.type == "heredoc_redirect":
+            self._read_document(node, builder)
+            return
+        operator, targets = self._split_redirect(node)
+        for word in targets[1:]:  # the tree takes all words after a redirect for targets
+            builder.words.append(word)
+            builder.sources.append(word.text)
+            self._hide("A word after a redirect")
+        if node.type == "herestring_redirect":
+            self._note("A here-string")
+            is_known = bool(targets) and not targets[0].has_expansion
+            builder.stdin_text, builder.has_stdin = (targets[0].text if is_known else None), True
+            return
+        is_stream = operator.endswith("&") and operator != "&"
+        if not targets or operator not in _REDIRECT_OPERATORS or (
+            is_stream and targets[0].text not in ("0", "1", "2")
+        ):  # fmt: skip
+            self._reject("A redirect of another form")
+        if targets:
+            builder.redirects.append(Redirect(operator, targets[0]))
+        builder.has_stdin = builder.has_stdin or "<" in operator
+
+    def _split_redirect(self, node: Node) -> tuple[str, list[ShellWord]]:
+        """Return the operator of a redirect and the words after it."""
+        operator, at = "", node.start_byte
+        targets: list[ShellWord] = []
+        for child in node.children:
+            if not BLANKS.fullmatch(self._text, at, child.start_byte):
+                self._reject("Text between two words")
+            if child.type in _WORDS:
+                targets.append(self._word(child))
+            else:
+                operator += self._source(child)
+            at = child.end_byte
+        if operator.endswith("-"):  # it closes a stream and has no target
+            targets.insert(0, ShellWord("-"))
+        return operator, targets
+
+    def _read_document(self, node: Node, builder: _Builder) -> None:
+        """Read a here-document. Its end is located again, because the tree may be wrong."""
+        parts = {child.type: child for child in node.children}
+        start, end = parts.get("heredoc_start"), parts.get("heredoc_end")
+        builder.has_stdin = True
+        if start is None or end is None or "<<" not in parts or not _MARK.fullmatch(self._source(start)):
+            self._reject("A here-document of another form")
+            self._visit_rest(node, builder)
+            self._visit_substitutions(parts["heredoc_body"], []) if "heredoc_body" in parts else None
+            return
+        mark_source, mark_end = self._source(start), start.end_byte
+        begin = self._text.find("\n", mark_end) + 1
+        mark = mark_source.strip("'\"\\")
+        is_literal = mark != mark_source
+        closing = re.compile(rf"^{mark}$", re.MULTILINE).search(self._text, begin) if begin else None
+        stop = closing.start() if closing else -1
+        end_line = self._text.rfind("\n", 0, end.start_byte) + 1
+        has_rest = bool(self._text[mark_end : begin - 1].strip(" \t"))
+        if self._source(parts["<<"]) != "<<" or "\n" in self._text[parts["<<"].end_byte : start.start_byte]:
+            self._reject("A here-document of another form")
+        others = parts.keys() - {"<<", "heredoc_start", "heredoc_body", "heredoc_end"}
+        if has_rest or others:
+            record = self._note if others == {"file_redirect"} else self._hide
+            record("Text after the start of a here-document")
+            self._visit_rest(node, builder)
+        if end_line != stop or begin == 0 or "<<" in self._text[mark_end : begin - 1]:
+            self._reject("A here-document of another form")
+        body = self._text[begin : max(stop, begin)]
+        if not is_literal or mark_source[0] == "\\":
+            self._note("A here-document with expansions")
+        is_commented = "#" in body or "\\" in body
+        if "{" in body and _OPEN_BRACE.search(body if is_commented else STRING.sub("'", self._text)):
+            self._note("An open brace")
+        has_expansion = not is_literal and ("$" in body or "`" in body)
+        builder.stdin_text = None if has_expansion or (not is_literal and "\\" in body) else body
+        if has_expansion:
+            reject = self._reject if "$((" in body else self._hide
+            reject("A here-document with expansions")  # the tree does not have all of them
+            self._visit_substitutions(parts["heredoc_body"], []) if "heredoc_body" in parts else None
+
+    def _visit_rest(self, node: Node, builder: _Builder) -> None:
+        """Visit the commands and redirects that follow the start of a here-document."""
+        for child in node.children:
+            if child.type in _REDIRECTS:
+                self._read_redirect(child, builder)
+            elif child.type in _WORDS:
+                self._read_word(child, builder)
+            elif child.is_named and not child.type.startswith(("heredoc", "file_descriptor")):
+                has_stdin, self._has_stdin = self._has_stdin, True
+                self._visit(child)
+                self._has_stdin = has_stdin
+
+
+def _ends_in_group(node: Node) -> bool:
+    """Return whether a substitution ends with a subshell or a list of values that touches its last parenthesis."""
+    children = node.children
+    last: Node | None = children[-2] if len(children) > 2 else None
+    while last is not None and last.end_byte == children[-1].start_byte:
+        if last.type in ("subshell", "array"):
             return True
-        if "((" in line and (_has_odd_arithmetic(text) or _has_arithmetic_argument(text)):
-            return True
-    return ("$(" in line or "${" in line) and _has_unclear_expansion(line)
-
-
-def _may_have_keyword_after_redirect(line: str) -> bool:
-    """Return False only if no keyword follows a redirect, in or between the strings of a line.
-
-    perf: Without a here-document, `_without_strings` joins no parts of words, so that the line contains the keyword.
-    """
-    return "<<" in line or ((">" in line or "<" in line) and _KEYWORD_AFTER_BLANK.search(line) is not None)
-
-
-def _has_unclear_expansion(line: str) -> bool:
-    """Return whether parsers disagree on an expansion in a line."""
-    if "${" in line and _UNUSUAL_PARAMETER.search(_without_strings(line, keeps_double_quotes=True)):
-        return True
-    if "\\\n" in line and "`" in line and "${" in line and any("\\\n" in part for part in line.split("`")[1::2]):
-        return True
-    if "\\\n" in line and "${" in line and _has_break_in_parameter(line):
-        return True
-    if "<<" in line and "$((" in line and _has_odd_arithmetic(_without_strings(line, keeps_double_quotes=True), "$"):
-        return True
-    if "<<" in line and "$(" in line and _ODD_DOCUMENT.search(line):
-        return True
-    if "`" in line and _without_strings(line, keeps_double_quotes=True).count("`") % 2:
-        return True
-    root = bash_parser().parse(line.encode("utf-8", "replace")).root_node
-    if "))" in line and _has_touching_parentheses(root):
-        return True
-    if (root.has_error or ";;" in line or _BLOCK_KEYWORD.search(line)) and _has_broken_substitution(root):
-        return True
-    return root.has_error and (_contains_open_expansion(root) or ("#" in line and _ends_in_expansion(line)))
-
-
-def _has_break_in_parameter(line: str) -> bool:
-    """Return whether `${…}` contains an escaped line break."""
-    text = _without_strings(line.replace("\\\n", "\0"), keeps_double_quotes=True)
-    end = 0
-    while (start := text.find("${", end)) >= 0:
-        depth, end = 1, start + 2
-        while depth and end < len(text):
-            depth += (text[end] == "{") - (text[end] == "}")
-            end += 1
-        if "\0" in text[start:end]:
-            return True
+        last = last.children[-1] if last.children else None
     return False
 
 
-def _ends_in_expansion(line: str) -> bool:
-    """Return whether the last `$(` or `${` is not closed. The tree does not show this if a word contains `#`."""
-    start = max(line.rfind("$("), line.rfind("${"))
-    return (")" if line[start + 1] == "(" else "}") not in line[start:]
+BACKGROUND = "A background command"
+"""The reason for a command that ends with `&`."""
 
 
-def _without_strings(line: str, *, keeps_double_quotes: bool = False) -> str:
-    """Return a line without comments, quoted text and here-documents. Text in double quotes may be kept.
-
-    Return the line unchanged if a `#` may belong to arithmetic, or a comment with `((` follows a redirect.
-    """
-
-    def shorten(match: re.Match[str]) -> str:
-        if match["comment"] is not None:
-            is_clear = "((" not in match[0] or not re.search("[<>]", line[: match.start()])
-            return "" if is_clear and "((" not in line[: match.start()] else match[0]
-        first = match[0][0]
-        if keeps_double_quotes and (first == '"' or (first == "<" and not match["quote"])):
-            return match[0]
-        return "\\" if first == "\\" else match["rest"] or "''"
-
-    text = _STRING.sub(shorten, line)
-    return line if "#" in text and _COMMENT.search(text) else text
-
-
-def _has_odd_arithmetic(text: str, before: str = "") -> bool:
-    """Return whether `((` after the text `before` begins anything but a plain arithmetic expression."""
-    starts = [match.start() for match in _DOUBLE_PARENTHESIS.finditer(text)]
-    starts = [start for start in starts if text.endswith(before, 0, start)]
-    expressions = [_ARITHMETIC_COMMAND.match(text, start) for start in starts]
-    return any(expression is None or "<<<" in expression[0] for expression in expressions)
-
-
-_BLOCK_KEYWORDS = frozenset({b"do", b"done", b"elif", b"else", b"esac", b"fi", b"then", b"}"})
-_BLOCK_KEYWORD = re.compile(r"(?:\$\(|[;&|\n`])[^\S\n]*(?:do|done|elif|else|esac|fi|then|\})(?![\w-])")
-
-
-_EXPRESSION_OR_TEST = re.compile(
-    r"\(\((?>(?:[^()]|\((?>(?:[^()]|\([^()]*+\))*)\))*)\)\)|\[\[\s[^\n]*?\s\]\]|\$\{[^{}]*+\}|\w\[[^\]\s]*+\]"
-)
-_ARITHMETIC_ARGUMENT = re.compile(
-    r"(?<![^\s;&|<>()`])(?<![<>]&)(?!(?:do|done|elif|else|esac|fi|for|if|then|until|while)[ \t(\\]"
-    r"|(?:!|[{}]|\[)[ \t]|[A-Za-z_]\w*\+?=)[^\s;&|<>()`]++(?<!\$)(?>(?:[ \t]|\\\n)*)\(\("
-    r"|(?:<<<[ \t]*+|(?:`|\$\([^()]*+\)|\$\(\(0\)\))[ \t]++)\(\("
-)
-"""`((` after a word that is neither a keyword nor an assignment, after `<<<`, or after a substitution."""
-
-
-def _has_arithmetic_argument(text: str) -> bool:
-    """Return whether `((` is an argument of a command. Tests and nested expressions may contain `((`."""
-    shortened = _EXPRESSION_OR_TEST.sub(lambda match: "((0))" if match[0][0] == "(" else "0", text)
-    return _ARITHMETIC_ARGUMENT.search(shortened) is not None
-
-
-_ODD_DOCUMENT = re.compile(r"""(?<!<)<<(?!<)-?[ \t]*+(?!\\?\w++(?:[\s;&|<>)]|\Z)|'\w++'|"\w++")""")
-"""A here-document with an unusual delimiter, whose end parsers may find in different places."""
-
-
-def _has_broken_substitution(root: Node) -> bool:
-    """Return whether `$(…)` or `${…}` contains a syntax error, or a keyword that belongs to no statement."""
-    nodes = [(root, False)]
-    while nodes:
-        node, is_inside = nodes.pop()
-        if node.type in ("command_substitution", "expansion"):
-            is_inside = True
-        if is_inside and (node.type == "ERROR" or node.is_missing):
-            return True
-        if is_inside and node.type == "command_name" and node.text in _BLOCK_KEYWORDS:
-            return True
-        children = node.children
-        if node.type == "ERROR" and any(child.type in ("$(", "${") for child in children):
-            return True
-        if is_inside and node.type != "case_item" and any(child.type in CASE_ENDS for child in children):
-            return True
-        nodes += [(child, is_inside) for child in children]
-    return False
-
-
-_PLAIN_ARITHMETIC = re.compile(rb"\$\(\([^()`]*+\)\)")
-
-
-def _has_touching_parentheses(root: Node) -> bool:
-    """Return whether `$(…)` ends with a subshell or a list of values, without a blank between the parentheses."""
-    nodes = [root]
-    while nodes:
-        node = nodes.pop()
-        children = node.children
-        nodes += children
-        if node.type != "command_substitution" or len(children) < 3:  # no command
-            continue
-        if node.text is not None and _PLAIN_ARITHMETIC.fullmatch(node.text):  # in a here-document
-            continue
-        last: Node | None = children[-2]
-        while last is not None and last.end_byte == children[-1].start_byte:
-            if last.type in ("subshell", "array"):
-                return True
-            last = last.children[-1] if last.children else None
-    return False
-
-
-_EXPANSION_ENDS = {"$(": ")", "${": "}", "$((": "))"}
-
-
-def _contains_open_expansion(node: Node) -> bool:
-    last = node.children[-1] if node.children else node
-    for child in node.children:
-        if child.type in _EXPANSION_ENDS and (last.type != _EXPANSION_ENDS[child.type] or last.is_missing):
-            return True
-        if child.has_error and _contains_open_expansion(child):
-            return True
-    return False
-
-
-def ends_in_command(node: Node) -> bool:
-    """Return whether a redirect after a list or pipeline belongs to a simple command at its end."""
-    while node.type in ("list", "pipeline"):
-        node = node.children[-1]
-    return node.type == "command"
-
-
-def has_arithmetic(tokens: Sequence[str]) -> bool:
-    """Return whether a test in double brackets evaluates names: with operators such as `-eq`, or with `-v`."""
-    for at, token in enumerate(tokens):
-        sides = tokens[max(at - 1, 0) : at + 2 : 2]
-        if token in ("-v", "-R") or (token in COMPARISONS and not all(map(_is_number, sides))):
-            return True
-    return False
-
-
-def _is_number(token: str) -> bool:
-    return NUMBER.fullmatch(token) is not None or token in ("$#", "$?", "${#}")
-
-
-def loop_value(choices: list[ShellWord]) -> ShellWord:
-    """Return a possible value of a loop variable: the first one, if all values stay inside the current folder."""
-    if len(choices) == 1:
-        return choices[0]
-    stays = all(
-        not word.has_expansion and word.text[:1] not in ("", "/", "~", "-") and ".." not in word.text
-        for word in choices
-    )
-    return choices[0] if choices and stays else UNKNOWN_WORD
-
-
-def find_closing_line(text: str, begin: int, mark: str, *, tabs: bool) -> int:
-    """Return the offset of the line that ends the here-document, or -1 if there is none."""
-    at = begin
-    while at <= len(text):
-        if not tabs and not text.startswith(mark, at):
-            at = text.find("\n" + mark, at) + 1
-            if not at:
-                break
-        end = text.find("\n", at)
-        line = text[at : end if end >= 0 else len(text)]
-        if (line.lstrip("\t") if tabs else line) == mark:
-            return at
-        if end < 0:
-            break
-        at = end + 1
-    return -1
+def _is_blank(text: str, start: int, end: int) -> bool:
+    return start == end or text[start:end] == " " or _BREAKS.fullmatch(text, start, end) is not None

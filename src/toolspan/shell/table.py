@@ -6,26 +6,25 @@ do anything. Start at `program_table`, which `arguments.py` uses to read the arg
 Fields of an entry:
 
 - `flags`: options without a value; `-ab` is two of them
-- `values`, `counts`, `formats`, `reads`, `pairs`: options with a text, a number, a format of git, a file to read or two
-  texts; `optional`: options whose value can only follow `=`
+- `values`, `counts`, `formats`, `reads`: options with a text, a number, a format of git or a file to read;
+  `optional`: options whose value can only follow `=`
 - `joined`: the short options whose value may follow without a blank; with `globs`, all short options may do so
 - `operands`: the roles of the other arguments; the last one repeats if it ends in `*`
 - `pattern_options`: options that replace the first operand; `recursive`: options that read whole folders; `listing`:
   options after which all operands are texts
-- `lists`: options with a file that names other files, which are not understood, even if shortened
-- `unfinished`: options without a value that may not be the last argument, because the client expects a value
-- `words`, `only`: the permitted operands, and the permitted argument lists separated by `;`
-- `rejects`: a pattern for texts that are not understood; `starts`: the same for texts
-  that make the program start another program; a rule for the first program also allows this
+- `words`: the permitted operands; `only`: a pattern for the whole argument list
+- `rejects`: a pattern for texts that are not understood
 - `globs`: no option is dangerous, so that file names and options that are not listed are understood
 - `closed`: despite `globs`, options that are not listed and joined values other than numbers are not understood
-- `no_dash`: `-` and `--` are not understood; `leading`: options after an operand are not understood
+- `no_dash`: `-` and `--` are not understood
 - `numbers`: `-5` is an option
-- `literals`: arguments that are patterns are not understood, although no file name is dangerous
 - `edits`: the mode `acceptEdits` covers the program
-- `bare`: the program is understood only without variables, redirects, wrappers and quotes before or around its name
+- `bare`: the program is understood only without variables, redirects, wrappers and quotes before or around its name,
+  and without options after an operand
+- `follows`, `lists_names`, `searches`, `shows`: patterns for the options, each after a blank, with which the program
+  follows links in its folders, prints only names of files in them, reads the files in them, or prints the content of
+  any file of the repository
 - `like`: an entry of the same file whose fields are the defaults and whose options are added
-- `NAME@2.0`: the entry that clients of 2.0 use for arguments that are not understood otherwise
 - `grammar`: `subcommands` if there are entries named `git.NAME`, or the name of a reader in `arguments.py`
 """
 
@@ -41,11 +40,10 @@ from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
 Role = Literal[
-    "option", "value", "text", "read", "stat", "ref", "write", "script", "number", "format", "ps", "name", "topic",
-    "address", "word",
+    "option", "value", "text", "read", "stat", "ref", "write", "script", "format"
 ]  # fmt: skip
 """The role of an argument. `stat` is a file of which only the metadata is read, and `write` a file that is created,
-changed or removed. `ref` is a revision or a path in git. The last seven are texts of a certain form.
+changed or removed. `ref` is a revision or a path in git, and `format` that of a date.
 """
 
 
@@ -57,20 +55,16 @@ class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
     values: str = ""
     counts: str = ""
     formats: str = ""
-    pairs: str = ""
     joined: str = ""
     optional: str = ""
     reads: str = ""
-    lists: str = ""
     operands: str = "read*"
     pattern_options: str = ""
     recursive: str = ""
     listing: str = ""
-    unfinished: str = ""
     words: str = ""
     only: str = ""
     rejects: str = ""
-    starts: str = ""
     grammar: str = ""
     default: str = ""
     """The operand that the program uses if there is none."""
@@ -78,17 +72,17 @@ class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
     globs: bool = False
     closed: bool = False
     no_dash: bool = False
-    leading: bool = False
     numbers: bool = False
     literal: bool = False
     """True if unknown options are printed like other arguments."""
     dollars: bool = False
     """True if arguments may contain `$` and backquotes, in quotes."""
-    plain: bool = False
-    """True if arguments may not contain braces, even in quotes."""
-    literals: bool = False
     edits: bool = False
     bare: bool = False
+    follows: str = ""
+    lists_names: str = ""
+    searches: str = ""
+    shows: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
     """The kind of each option: `flag`, `value`, `optional` or `read`."""
     roles: tuple[str, ...] = ()
@@ -96,18 +90,12 @@ class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
     noted_options: Mapping[str, str] = field(default_factory=dict)
     """The `pattern_options`, `recursive` and `listing` options, with the name of that field."""
 
-    @property
-    def takes_dashes(self) -> bool:
-        """Return whether `--` is understood."""
-        return bool(self.flags) or not self.edits
-
 
 _OPTION_FIELDS = (
     ("flags", "flag"),
     ("values", "value"),
     ("counts", "count"),
     ("formats", "format"),
-    ("pairs", "pair"),
     ("reads", "read"),
     ("optional", "optional"),
 )
@@ -121,11 +109,38 @@ def _split_options(text: str, *, clusters: bool) -> Iterator[str]:
             yield from ("-" + letter for letter in option[1:])
 
 
+_OTHER_TABLES = frozenset({"builtins.txt", "exits.toml", "runners.toml", "variables.toml", "versions.txt"})
+"""Files that are not about the arguments of programs."""
+
+
+def state_builtins() -> frozenset[str]:
+    """Return the builtins of bash and zsh that run their arguments, set variables or change what later commands mean.
+
+    They need approval even if a rule allows them.
+    """
+    return _read_names("builtins.txt")
+
+
+def version_programs() -> frozenset[str]:
+    """Return the programs that answer `--version` before they read a file of the project.
+
+    Others run code of the project first: yarn, cargo, mvn, gradle, flake8, pylint, grunt and ng, for example.
+    """
+    return _read_names("versions.txt")
+
+
+@lru_cache(maxsize=2)
+def _read_names(file: str) -> frozenset[str]:
+    return frozenset(resources.files(__package__).joinpath("tables", file).read_text(encoding="utf-8").split())
+
+
 @lru_cache(maxsize=1)
 def program_table() -> Mapping[str, ProgramSpec]:
     """Return the entries of all programs, by name. The files are read once per process."""
     table: dict[str, ProgramSpec] = {}
     for entry in sorted(resources.files(__package__).joinpath("tables").iterdir(), key=lambda path: path.name):
+        if entry.name in _OTHER_TABLES:
+            continue
         family = cast("dict[str, dict[str, object]]", tomllib.loads(entry.read_text(encoding="utf-8")))
         for name, fields in family.items():
             base = family.get(cast("str", fields.get("like", "")), {})

@@ -4,7 +4,7 @@ A run writes new files beside the old ones and then replaces `manifest.json`. Re
 manifest, so a killed run leaves the previous dataset intact. The next run removes files that are not listed.
 
     OUT/manifest.json
-    OUT/calls/dialect=claude/day=2026-11-02/part-0123456789abcdef.parquet
+    OUT/calls/client=claude/day=2026-11-02/part-0123456789abcdef.parquet
     OUT/_state/…    facts and links of the source files, for the next run
 """
 
@@ -36,11 +36,11 @@ A worker holds one row group of a large partition at a time.
 """
 _SYNC_THREADS = 16
 _REPEATED_COLUMNS = frozenset({
-    "agent", "batch", "branch", "client", "code", "error_group", "error_kind", "error_program", "kind", "mcp_server",
-    "model", "parent_call", "path", "permission", "project", "prompt", "recorded_model", "recovered_by", "retry",
-    "session", "severity", "state", "tool", "uri", "wait_certainty",
+    "acceptance", "agent", "batch", "branch", "code", "error_group", "error_kind", "error_program", "file", "kind",
+    "mcp_server", "model", "parent_call", "path", "permission", "project", "prompt", "recorded_model", "recovered_by",
+    "retry", "session", "severity", "state", "tool", "wait_certainty",
 })  # fmt: skip
-_FILTERED_COLUMNS = frozenset({"at", "id", "requested", "session", "started", "state", "tool", "uri"})
+_FILTERED_COLUMNS = frozenset({"at", "file", "id", "requested", "session", "started", "state", "tool"})
 """Columns with dictionaries and statistics. perf: for all columns, small partitions would take twice the space and
 time.
 """
@@ -50,7 +50,7 @@ class Partition(Struct, frozen=True, kw_only=True, order=True):
     """One Parquet file: the rows of a table for one client and day."""
 
     table: str
-    dialect: str
+    client: str
     day: str
     path: str
     """The path relative to the dataset's folder."""
@@ -60,20 +60,20 @@ class Partition(Struct, frozen=True, kw_only=True, order=True):
     @property
     def key(self) -> PartitionKey:
         """The partition without its content."""
-        return PartitionKey(self.table, self.dialect, self.day)
+        return PartitionKey(self.table, self.client, self.day)
 
 
 class PartitionKey(NamedTuple):
     """A partition of a table."""
 
     table: str
-    dialect: str
+    client: str
     day: str
 
     @property
     def folder(self) -> str:
         """The folder relative to the dataset's folder."""
-        return f"{self.table}/dialect={self.dialect}/day={self.day}"
+        return f"{self.table}/client={self.client}/day={self.day}"
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
@@ -169,7 +169,7 @@ def write_partition(folder: Path, key: PartitionKey, schema: pa.Schema, row_grou
     digest = hashlib.sha256(memoryview(data)).hexdigest()[:16]
     path = f"{key.folder}/part-{digest}.parquet"
     write_file(folder / path, data)
-    return Partition(table=key.table, dialect=key.dialect, day=key.day, path=path, rows=rows, bytes=data.size)
+    return Partition(table=key.table, client=key.client, day=key.day, path=path, rows=rows, bytes=data.size)
 
 
 def write_file(path: Path, data: bytes | pa.Buffer) -> None:
@@ -241,4 +241,4 @@ def partitions_by_key(manifest: Manifest | None) -> dict[PartitionKey, Partition
 def sorted_partitions(partitions: Iterable[Partition]) -> Sequence[Partition]:
     """Return partitions in the order of the manifest."""
     order = list(TABLES)
-    return sorted(partitions, key=lambda item: (order.index(item.table), item.dialect, item.day))
+    return sorted(partitions, key=lambda item: (order.index(item.table), item.client, item.day))

@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from toolspan.errors import ToolspanError
+from toolspan.extras import missing_extra
 
 EngineName = Literal["local", "ray"]
 T = TypeVar("T")
@@ -131,7 +132,7 @@ class RayEngine:
         try:
             import ray
         except ImportError as error:
-            raise ToolspanError("--engine ray needs Ray: run pip install 'toolspan[ray]'") from error
+            raise missing_extra(error, "--engine ray") or error from error
         self._ray: Any = ray
         address = address or os.environ.get("RAY_ADDRESS")
         self._is_own = not ray.is_initialized()

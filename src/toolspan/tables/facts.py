@@ -6,26 +6,31 @@ stored, and merged again when other files change. Start at `read_facts`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import PurePath
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.analysis.errors import FileRecovery
+from toolspan.analysis.agents import AGENTS, FileAgents, StartedAgent
+from toolspan.analysis.context_size import CONTEXT, FileContext
 from toolspan.analysis.file_history.archive import FileArchive, RecordedChange
+from toolspan.analysis.file_time import AgentSlices, CallPlace, measure_file
+from toolspan.analysis.flows import FLOWS, FileFlows
+from toolspan.analysis.hooks import HOOKS, FileHooks, RecordedHook
+from toolspan.analysis.prompts import PROMPTS, FilePrompts, RecordedPrompt
 from toolspan.analysis.recovery import ChainEnding, chain_endings
-from toolspan.analysis.timing import AgentTime, CallTime, Certainty, FileTime, TimeSlice, measure_transcript
+from toolspan.analysis.risks import RISKS, FileRisks, Risk, RiskyCall
 from toolspan.analysis.usage import FileUsage, transcript_usage
 from toolspan.errors import SourceError
 from toolspan.formats.registry import parse_file_name
 from toolspan.formats.source import load_source
+from toolspan.reading.facts import FactKind, FileReading, FileSummary, unreadable_summary
 from toolspan.reading.lineage import call_key
-from toolspan.reading.parallel import FileSummary, unreadable_summary
-from toolspan.reading.rows import CallRow, make_call_row
+from toolspan.reading.rows import CallRow
 from toolspan.reading.transcript import Transcript, read_known
 from toolspan.types.session import RequestUsage, SessionInfo
 from toolspan.types.span import LineCounts, Span
@@ -59,30 +64,6 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
         return f"{int(self.content)} {name}"
 
 
-class CallPlace(Struct, frozen=True, array_like=True, gc=False):
-    """The time spent in one call, and the agent in its file that made it."""
-
-    agent: int
-    """The index of the agent in `FileFacts.agents`."""
-    position: int
-    """The index of the call among the agent's calls."""
-    took_ms: int | None
-    wait_ms: int | None
-    certainty: Certainty
-    hooks_ms: int
-    run_ms: int | None
-    pauses: tuple[tuple[int, int], ...] = ()
-
-
-class AgentSlices(Struct, frozen=True, array_like=True):
-    """The time of one agent in a file, without its calls."""
-
-    agent: str | None
-    role: str | None
-    starter: str | None
-    slices: tuple[TimeSlice, ...]
-
-
 class UsageFacts(Struct, frozen=True, kw_only=True):
     """The fields of `FileUsage` other than its requests and session."""
 
@@ -104,6 +85,24 @@ class FileHead(Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
+class StoredFacts(Struct, frozen=True, kw_only=True):
+    """Facts that the tables contain as they were read, each in a column of `files`."""
+
+    flows: FileFlows
+    context: FileContext
+    hooks: FileHooks
+    agents: FileAgents
+    risks: FileRisks
+    prompts: FilePrompts | None = None
+    """None without the contents."""
+
+
+STORED_KINDS: Mapping[str, FactKind[Any]] = {
+    kind.name: kind for kind in (FLOWS, CONTEXT, HOOKS, AGENTS, RISKS, PROMPTS)
+}
+"""The kinds of facts in `StoredFacts`, by field."""
+
+
 class FileFacts(Struct, frozen=True, kw_only=True):
     """Everything that the tables contain about one file."""
 
@@ -116,6 +115,7 @@ class FileFacts(Struct, frozen=True, kw_only=True):
     places: dict[str, CallPlace]
     """Times and agents by call id. Orphan results have none."""
     changes: list[RecordedChange]
+    stored: StoredFacts
     contents: dict[str, tuple[str | None, str | None]] = {}
     """Input and result by call id, if they are included."""
 
@@ -125,12 +125,14 @@ def read_facts(path: str, options: ReadOptions) -> FileFacts:
     try:
         transcript = read_known(load_source(path, _MAX_LOADED_BYTES))
         spans = transcript.spans
-        times = measure_transcript(transcript)
+        reading = FileReading(path, transcript=transcript)
+        times = measure_file(reading)
+        kinds = {name: kind for name, kind in STORED_KINDS.items() if options.content or kind is not PROMPTS}
+        stored = StoredFacts(**{name: kind.measure(reading) for name, kind in kinds.items()})
         archive = FileArchive([transcript], contents=False)
     except SourceError as error:
         return unreadable_facts(path, str(error))
-    rows = {item.call.id: item.call for agent in times.agents for item in agent.calls}
-    calls = [rows.get(span.id) or make_call_row(span, transcript.file) for span in spans]
+    calls = reading.rows
     usage = transcript_usage(transcript)
     head = FileHead(
         file=transcript.file,
@@ -149,10 +151,11 @@ def read_facts(path: str, options: ReadOptions) -> FileFacts:
         head=head,
         summary=replace(make_summary(head, calls, {}), findings=transcript.findings),
         requests=usage.requests,
-        endings=chain_endings(spans),
-        agents=[AgentSlices(agent.agent, agent.role, agent.starter, agent.slices) for agent in times.agents],
-        places=dict(_place_calls(times)),
+        endings=chain_endings(spans, transcript.message_tokens),
+        agents=times.agents,
+        places=times.places,
         changes=[RecordedChange.of(change) for change in archive.changes_and_failures],
+        stored=stored,
         contents=dict(_read_contents(spans)) if options.content else {},
     )
     return facts if options.redactor is None else _redact_facts(facts, transcript, options.redactor())
@@ -160,27 +163,18 @@ def read_facts(path: str, options: ReadOptions) -> FileFacts:
 
 def unreadable_facts(path: str, problem: str) -> FileFacts:
     """Return the facts of a file that cannot be read."""
-    summary = unreadable_summary(path, SourceError(problem))
+    summary = unreadable_summary(path, problem)
     head = FileHead(file=path, info=summary.info, counts=summary.counts, problem=problem)
-    return FileFacts(head=head, summary=summary, requests={}, endings=[], agents=[], places={}, changes=[])
-
-
-def _place_calls(times: FileTime) -> Iterator[tuple[str, CallPlace]]:
-    for number, agent in enumerate(times.agents):
-        for position, item in enumerate(agent.calls):
-            yield (
-                item.call.id,
-                CallPlace(
-                    number,
-                    position,
-                    item.took_ms,
-                    item.wait_ms,
-                    item.certainty,
-                    item.hooks_ms,
-                    item.run_ms,
-                    item.pauses,
-                ),
-            )
+    return FileFacts(
+        head=head,
+        summary=summary,
+        requests={},
+        endings=[],
+        agents=[],
+        places={},
+        changes=[],
+        stored=StoredFacts(**{name: kind.unreadable(path, problem) for name, kind in STORED_KINDS.items()}),
+    )
 
 
 def _read_contents(spans: Iterable[Span]) -> Iterator[tuple[str, tuple[str | None, str | None]]]:
@@ -193,41 +187,64 @@ def _read_contents(spans: Iterable[Span]) -> Iterator[tuple[str, tuple[str | Non
         yield span.id, (data.decode("utf-8", "replace") if data else None, text)
 
 
-_REDACTED_FIELDS = ("target", "message", "error_text")
+_REDACTED_FIELDS = frozenset(
+    {"target", "targets", "message", "error_program", "error_text", "title", "first_prompt", "cwd", "git_branch"}
+    | {"explanation", "command", "path"}
+)
+"""The fields that hold text from users and programs. Ids, transcript paths and numbers are kept."""
+_REDACTED_FIELDS_OF: Mapping[type, frozenset[str]] = {
+    FileAgents: frozenset({"prompt"}),
+    StartedAgent: frozenset({"name", "prompt"}),
+    RecordedHook: frozenset({"text"}),
+    RecordedPrompt: frozenset({"text"}),
+    RiskyCall: frozenset({"prompt"}),
+}
+"""Further ones, whose names are those of ids elsewhere."""
 
 
 def _redact_facts(facts: FileFacts, transcript: Transcript, redactor: TextRedactor) -> FileFacts:
-    """Redact all text from users and programs. Ids, transcript paths and numbers are unchanged."""
+    """Redact all text from users and programs."""
     redactor.learn_names(line.data for line in transcript.lines())
+    contents = {
+        name: tuple(text and redactor.redact_text(text) for text in texts) for name, texts in facts.contents.items()
+    }
+    redacted: FileFacts = _redact_fields(replace(facts, contents={}), redactor.redact_text)
+    return replace(redacted, contents=contents)
 
-    def redact(text: str | None) -> str | None:
-        return redactor.redact_text(text) if text else text
 
-    def redact_row(row: CallRow) -> CallRow:
-        texts = {name: redact(getattr(row, name)) for name in _REDACTED_FIELDS}
-        hooks = tuple(replace(hook, command=redact(hook.command)) for hook in row.hooks)
-        evidence = tuple((rule, redact(text)) for rule, text in row.evidence)
-        return replace(row, **texts, hooks=hooks, evidence=evidence)
-
-    info = facts.head.info
-    texts = {name: redact(getattr(info, name)) for name in ("title", "first_prompt", "cwd", "git_branch")}
-    head = replace(facts.head, info=replace(info, **texts))
-    calls = [redact_row(row) for row in facts.summary.calls]
-    findings = [replace(finding, explanation=redact(finding.explanation)) for finding in facts.summary.findings]
-    return replace(
-        facts,
-        head=head,
-        summary=replace(make_summary(head, calls, {}), findings=findings),
-        changes=[replace(change, path=redact(change.path)) for change in facts.changes],
-        contents={name: (redact(given), redact(result)) for name, (given, result) in facts.contents.items()},
-    )
+def _redact_fields(value: Any, redact: Callable[[str], str]) -> Any:
+    """Return a value in which the text fields of all structs are redacted."""
+    if isinstance(value, Struct):
+        changes: dict[str, Any] = {}
+        for name in value.__struct_fields__:
+            before = getattr(value, name)
+            if name == "evidence":
+                after: Any = tuple((rule, text and redact(text)) for rule, text in before)
+            elif name not in _REDACTED_FIELDS and name not in _REDACTED_FIELDS_OF.get(type(value), ()):
+                after = _redact_fields(before, redact)
+            elif isinstance(before, tuple):
+                after = tuple(text and redact(text) for text in before)
+            else:
+                after = before and redact(before)
+            if after is not before:
+                changes[name] = after
+        return replace(value, **changes) if changes else value
+    if isinstance(value, dict):
+        return {key: _redact_fields(item, redact) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_redact_fields(item, redact) for item in value]
+    if isinstance(value, Risk):
+        return value._replace(part=redact(value.part))
+    if type(value) is tuple:
+        return tuple(_redact_fields(item, redact) for item in value)
+    return value
 
 
 # Conversion to the values that commands use
 
 
 def make_summary(head: FileHead, calls: list[CallRow], requests: dict[str, RequestUsage]) -> FileSummary:
-    """Rebuild the result of `scan_file`, without findings."""
+    """Rebuild the facts `CALLS`, without findings."""
     return FileSummary(
         file=head.file,
         info=head.info,
@@ -243,53 +260,9 @@ def make_summary(head: FileHead, calls: list[CallRow], requests: dict[str, Reque
 
 
 def make_usage(head: FileHead, requests: dict[str, RequestUsage]) -> FileUsage:
-    """Rebuild the result of `file_usage`."""
+    """Rebuild the facts `USAGE`."""
     fields = msgspec.structs.asdict(head.usage)
     return FileUsage(file=head.file, info=head.info, requests=requests, problem=head.problem, **fields)
-
-
-def make_time(
-    head: FileHead, agents: Sequence[AgentSlices], calls: Iterable[CallRow], places: dict[str, CallPlace]
-) -> FileTime:
-    """Rebuild the result of `file_time`."""
-    items: list[list[tuple[int, CallTime]]] = [[] for _ in agents]
-    for row in calls:
-        if (place := places.get(row.id)) is not None:
-            time = CallTime(
-                call=row,
-                took_ms=place.took_ms,
-                wait_ms=place.wait_ms,
-                certainty=place.certainty,
-                hooks_ms=place.hooks_ms,
-                run_ms=place.run_ms,
-                pauses=place.pauses,
-            )
-            items[place.agent].append((place.position, time))
-    return FileTime(
-        file=head.file,
-        info=head.info,
-        agents=[
-            AgentTime(
-                agent=agent.agent,
-                role=agent.role,
-                starter=agent.starter,
-                slices=agent.slices,
-                calls=tuple(time for _, time in sorted(own, key=lambda item: item[0])),
-            )
-            for agent, own in zip(agents, items, strict=True)
-        ],
-        problem=head.problem,
-    )
-
-
-def make_recovery(head: FileHead, calls: list[CallRow], endings: list[ChainEnding], *, all_calls: bool) -> FileRecovery:
-    """Rebuild the result of `file_recovery` or, with `all_calls`, `file_recovery_all`."""
-    summary = make_summary(head, calls, {})
-    if not all_calls:
-        failed = [row for row in calls if row.state != "succeeded" or row.error_group is not None]
-        successes = [f"{row.id} {row.batch}" for row in calls if row.state == "succeeded"]
-        summary = replace(summary, calls=failed, successes=successes)
-    return FileRecovery(facts=summary, endings=endings)
 
 
 # Links between files

@@ -16,17 +16,19 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import astuple
 
 from toolspan.analysis.errors import is_unsuccessful, recovery_by_call
-from toolspan.analysis.prices import load_prices
+from toolspan.analysis.file_time import CallPlace, FileTimes, join_time
+from toolspan.analysis.stats import mcp_server_name
 from toolspan.analysis.timesheet import Timesheet
 from toolspan.analysis.timing import TimeSplit
 from toolspan.analysis.usage import join_requests
 from toolspan.formats.registry import foreign_file_problem, format_of_path, parse_file_name
+from toolspan.prices import load_prices
 from toolspan.reading.history import CallTable
 from toolspan.reading.rows import CallRow
-from toolspan.tables.facts import CallPlace, FileFacts, make_summary, make_time, make_usage
+from toolspan.tables.facts import STORED_KINDS, FileFacts, make_summary, make_usage
 from toolspan.tables.schema import TABLES
 from toolspan.types.session import Finding, RequestUsage
 from toolspan.types.span import parse_timestamp
@@ -34,6 +36,7 @@ from toolspan.types.span import parse_timestamp
 Columns = dict[str, Sequence[Any]]
 """perf: the values of each column. A dict per row would take twice the time."""
 UNKNOWN_DAY = "unknown"
+_TIME_COLUMNS = ("wait_ms", "wait_certainty", "run_ms", "hooks_ms")
 _USUAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT(?!24)\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 T = TypeVar("T")
 
@@ -49,7 +52,7 @@ class CallCopy(Struct, frozen=True, array_like=True):
 class RequestCopy(Struct, frozen=True, array_like=True):
     """A request, as recorded in one file."""
 
-    uri: str
+    file: str
     position: int
     usage: RequestUsage
 
@@ -83,13 +86,17 @@ def merge_facts(files: Sequence[FileFacts]) -> dict[str, Columns]:
         "files": _file_columns(files),
     }
     assert columns.keys() == TABLES.keys()
+    for table, own in columns.items():
+        for column in TABLES[table]:
+            if column.type == "timestamp[ms]":
+                own[column.name], own[f"{column.name}_text"] = _parse_times(own[column.name])
     return columns
 
 
 def _fields(table: str, items: Sequence[Struct]) -> Columns:
     """Return the columns of a table that are fields of structs."""
-    fields = items[0].__struct_fields__ if items else ()
-    return {column.name: _values(items, column.name) for column in TABLES[table] if column.name in fields}
+    names = [column.name for column in TABLES[table]]
+    return {name: _values(items, name) for name in names if not items or name in items[0].__struct_fields__}
 
 
 def _values(items: Iterable[object], name: str) -> list[Any]:
@@ -107,7 +114,7 @@ def _day(text: str | None) -> str:
     return text[:10] if _USUAL_TIME.fullmatch(text) else f"{time.astimezone(UTC):%Y-%m-%d}"
 
 
-def _times(name: str, texts: Sequence[str | None]) -> Columns:
+def _parse_times(texts: Sequence[str | None]) -> tuple[Sequence[datetime | None], Sequence[str | None]]:
     """Return times in UTC, and the recorded texts that cannot be reconstructed from them."""
     times: list[datetime | None] = []
     unusual: list[str | None] = []
@@ -115,7 +122,7 @@ def _times(name: str, texts: Sequence[str | None]) -> Columns:
         time = parse_timestamp(text)
         times.append(time and time.astimezone(UTC).replace(tzinfo=None))
         unusual.append(None if text is None or (time and _USUAL_TIME.fullmatch(text)) else text)
-    return {name: times, f"{name}_text": unusual}
+    return times, unusual
 
 
 def _call_columns(files: Sequence[FileFacts], call_table: CallTable) -> Columns:
@@ -135,38 +142,25 @@ def _call_columns(files: Sequence[FileFacts], call_table: CallTable) -> Columns:
     by_call = recovery_by_call([ending for file in files for ending in file.endings])
     endings = [by_call.get((row.id, row.batch)) if row.error_group else None for row in rows]
     contents = [by_file[row.file].contents.get(row.id, (None, None)) for row in rows]
-    requests, results = _values(rows, "request_bytes"), _values(rows, "result_bytes")
-    own_bytes = [request or result or (None, None) for request, result in zip(requests, results, strict=True)]
     is_storable = _is_storable(rows)
     return {
         **_fields("calls", rows),
-        **_times("requested", _values(rows, "requested")),
-        **_times("finished", _values(rows, "finished")),
-        "dialect": _values(rows, "dialect"),
+        "client": _values(rows, "client"),
         "day": _days(row.requested or row.finished for row in rows),
-        "uri": _values(rows, "file"),
         "position": _values(chosen, "position"),
-        "offset": [offset for offset, _ in own_bytes],
-        "length": [length for _, length in own_bytes],
-        "result_offset": [result and result[0] for result in results],
-        "result_length": [result and result[1] for result in results],
-        "mcp_server": [_mcp_server(row.tool) for row in rows],
+        "mcp_server": list(map(mcp_server_name, rows)),
         "project": [by_file[row.file].head.info.cwd for row in rows],
         "recovered": [
             ending.recovered if ending else False if row.error_group else None
             for row, ending in zip(rows, endings, strict=True)
         ],
         "recovered_by": [ending and ending.by for ending in endings],
-        "hooks": [[asdict(hook) for hook in row.hooks] if row.hooks else () for row in rows],
+        "hooks": [tuple(map(astuple, row.hooks)) for row in rows],
         "other_files": [len({copy.row.file for copy in own}) - 1 if len(own) > 1 else 0 for own in all_copies],
         "input": [given for given, _ in contents],
         "result": [text for _, text in contents],
-        "wait_ms": [place and place.wait_ms for place in places],
-        "wait_certainty": [place and place.certainty for place in places],
-        "run_ms": [place and place.run_ms for place in places],
-        "hooks_ms": [place and place.hooks_ms for place in places],
-        "took_ms": [place and place.took_ms for place in places],
-        "_place": [place and msgspec.msgpack.encode((place.agent, place.position, place.pauses)) for place in places],
+        **{name: [place and getattr(place, name) for place in places] for name in _TIME_COLUMNS},
+        "_place": [place and msgspec.msgpack.encode(place) for place in places],
         "_copies": [
             encode_blob(own) if len(own) > 1 or copy.row != row or not (is_storable or _is_storable(row)) else None
             for row, copy, own in zip(rows, chosen, all_copies, strict=True)
@@ -182,15 +176,8 @@ def _is_storable(value: object) -> bool:
     return True
 
 
-def _mcp_server(tool: str | None) -> str | None:
-    if tool is None or not tool.startswith("mcp__"):
-        return None
-    server, separator, _ = tool.removeprefix("mcp__").partition("__")
-    return server if separator else None
-
-
 def _session_columns(files: Sequence[FileFacts], call_table: CallTable) -> Columns:
-    times = [make_time(file.head, file.agents, file.summary.calls, file.places) for file in files]
+    times = [join_time(file.summary, FileTimes(agents=file.agents, places=file.places)) for file in files]
     sheets = {sheet.id: sheet.main.split for sheet in Timesheet.from_files(times).sessions}
     sessions = call_table.sessions
     infos = [session.file.info for session in sessions]
@@ -198,18 +185,18 @@ def _session_columns(files: Sequence[FileFacts], call_table: CallTable) -> Colum
     splits = [sheets.get(session.id) for session in sessions]
     return {
         **_fields("sessions", infos),
-        **_times("started", _values(sessions, "started_at")),
-        **_times("ended", _values(sessions, "ended_at")),
         **_fields("sessions", [call_table.tokens_by_session[session.id] for session in sessions]),
         **{name: [split and getattr(split, name) for split in splits] for name in TimeSplit.__struct_fields__},
-        "dialect": _values(infos, "dialect"),
+        "started": _values(sessions, "started_at"),
+        "ended": _values(sessions, "ended_at"),
+        "client": _values(infos, "client"),
         "day": _days(_values(sessions, "started_at")),
-        "uri": [session.file.file for session in sessions],
+        "file": [session.file.file for session in sessions],
         "position": [0] * len(sessions),
         "id": _values(sessions, "id"),
         "project": [session.cwd or parse_file_name(PurePath(session.file.file)).project for session in sessions],
         "calls": [sum(row.state != "orphan_result" for row in rows) for rows in calls],
-        "failed": [sum(map(is_unsuccessful, rows)) for rows in calls],
+        "unsuccessful": [sum(map(is_unsuccessful, rows)) for rows in calls],
         "agents": [len(session.agents) for session in sessions],
         "malformed": [sum(file.counts.malformed for file in session.files) for session in sessions],
         "files": [[file.file for file in session.files] for session in sessions],
@@ -228,7 +215,7 @@ def _request_columns(files: Sequence[FileFacts]) -> Columns:
     requests = list(join_requests(usages))
     all_copies = [copies[request.file if request.id.startswith("#") else "", request.id] for request in requests]
     chosen = [
-        next(copy for copy in own if copy.uri == request.file)
+        next(copy for copy in own if copy.file == request.file)
         for request, own in zip(requests, all_copies, strict=True)
     ]
     at = [copy.usage.at for copy in chosen]
@@ -236,20 +223,23 @@ def _request_columns(files: Sequence[FileFacts]) -> Columns:
     return {
         **_fields("requests", requests),
         **_fields("requests", _values(requests, "tokens")),
-        **_times("at", at),
-        "dialect": _values(requests, "dialect"),
+        "at": at,
+        "client": _values(requests, "client"),
         "day": _days(at),
-        "uri": _values(requests, "file"),
         "position": _values(chosen, "position"),
         "recorded_input_tokens": [recorded[request.file, request.id].input_tokens for request in requests],
         "cost_usd": [
             cost(request.model, request.at, request.tokens, cache_write_1h=request.cache_write_1h, fast=request.fast)
+            if request.cost_usd is None
+            else request.cost_usd
             for request in requests
         ],
         "sidechain": [copy.usage.sidechain for copy in chosen],
         "recorded_model": [copy.usage.model for copy in chosen],
         "_copies": [
-            encode_blob(own) if len(own) > 1 or not (is_storable or _is_storable(copy.usage)) else None
+            encode_blob(own)
+            if len(own) > 1 or copy.usage.cost_usd is not None or not (is_storable or _is_storable(copy.usage))
+            else None
             for copy, own in zip(chosen, all_copies, strict=True)
         ],
     }
@@ -266,10 +256,9 @@ def _change_columns(files: Sequence[FileFacts], call_table: CallTable) -> Column
     at = [change.at for _, _, change, _ in items]
     return {
         **_fields("file_changes", [change for _, _, change, _ in items]),
-        **_times("at", at),
-        "dialect": [row.dialect for _, _, _, row in items],
+        "client": [row.client for _, _, _, row in items],
         "day": _days(at),
-        "uri": [file.head.file for file, _, _, _ in items],
+        "file": [file.head.file for file, _, _, _ in items],
         "position": [position for _, position, _, _ in items],
         "session": [row.session for _, _, _, row in items],
         "project": [file.head.info.cwd for file, _, _, _ in items],
@@ -286,9 +275,9 @@ def _finding_columns(files: Sequence[FileFacts]) -> Columns:
     places = [finding.place for finding in findings]
     return {
         **_fields("findings", findings),
-        "dialect": [_dialect_of(file) for file, _, _ in items],
+        "client": [_client_of(file) for file, _, _ in items],
         "day": _days(file.head.info.started_at for file, _, _ in items),
-        "uri": [file.head.file for file, _, _ in items],
+        "file": [file.head.file for file, _, _ in items],
         "position": [position for _, position, _ in items],
         "line": [place and place.line for place in places],
         "offset": [place and place.offset for place in places],
@@ -301,22 +290,22 @@ def _problem_of(file: FileFacts) -> Iterable[tuple[int, Finding]]:
     if problem is not None:
         is_foreign = problem == foreign_file_problem(file.head.file)
         code = "no_transcript" if is_foreign else "unreadable"
-        yield 0, Finding(code=code, severity="error", explanation=problem, client="unknown", count=1, place=None)
+        yield 0, Finding(code=code, severity="error", explanation=problem, acceptance="unknown", count=1, place=None)
 
 
-def _dialect_of(file: FileFacts) -> str:
-    return file.head.info.dialect if file.head.problem is None else format_of_path(file.head.file).name
+def _client_of(file: FileFacts) -> str:
+    return file.head.info.client if file.head.problem is None else format_of_path(file.head.file).name
 
 
 def _file_columns(files: Sequence[FileFacts]) -> Columns:
     heads = [file.head for file in files]
     infos = _values(heads, "info")
     return {
-        **_times("started", _values(infos, "started_at")),
-        **_times("ended", _values(infos, "ended_at")),
-        "dialect": list(map(_dialect_of, files)),
+        "started": _values(infos, "started_at"),
+        "ended": _values(infos, "ended_at"),
+        "client": list(map(_client_of, files)),
         "day": _days(_values(infos, "started_at")),
-        "uri": _values(heads, "file"),
+        "file": _values(heads, "file"),
         "position": [0] * len(files),
         "session": _values(infos, "session_id"),
         "agent_id": _values(infos, "agent_id"),
@@ -329,4 +318,10 @@ def _file_columns(files: Sequence[FileFacts]) -> Columns:
         "_head": list(map(encode_blob, heads)),
         "_time": [encode_blob(file.agents) if file.agents else None for file in files],
         "_endings": [encode_blob(file.endings) if file.endings else None for file in files],
+        **{f"_{name}": [_encode_stored(file, name) for file in files] for name in STORED_KINDS},
     }
+
+
+def _encode_stored(file: FileFacts, name: str) -> bytes | None:
+    facts = getattr(file.stored, name)
+    return None if facts is None else encode_blob(facts)

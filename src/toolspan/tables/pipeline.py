@@ -23,14 +23,14 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-import zstandard
 from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.errors import ToolspanError
+from toolspan.formats import zstd
 from toolspan.formats.source import is_remote, to_path
 from toolspan.reading.cache import code_digest, compute_file_stamp, make_file_stamp
-from toolspan.reading.discovery import find_transcripts, iter_folder, remove_compressed_copies
+from toolspan.reading.discovery import find_transcripts, iter_folder
 from toolspan.tables.dataset import (
     MANIFEST,
     STATE_FOLDER,
@@ -185,12 +185,9 @@ def list_objects(sources: Iterable[str]) -> list[ListedObject]:
     for source in sources:
         path = to_path(source)
         if not is_remote(path) and os.path.isdir(path):  # noqa: PTH112 - does not raise
-            by_path: dict[str, ListedObject] = {}  # without the status of each file, which takes 1 KB
             for entry in iter_folder(path, add_unlisted):
                 stamp = make_file_stamp(entry.path, entry.status, may_have_hook_log=entry.may_have_hook_log)
-                by_path[entry.path] = ListedObject(entry.path, entry.status.st_size, stamp or "")
-            remove_compressed_copies(by_path)
-            objects |= by_path
+                objects[entry.path] = ListedObject(entry.path, entry.status.st_size, stamp or "")
         else:
             for file in find_transcripts(path):
                 objects[str(file.path)] = ListedObject(str(file.path), file.size, compute_file_stamp(file.path) or "")
@@ -405,7 +402,7 @@ class _Run:
             paths = [self._folder / name for name in key_files]
             key_files = [f"{_JOINED_KEYS}{self._state.next_number}"]
             join_keys(self._folder / key_files[0], paths, [item.number for item in objects], _split_keys(paths))
-        data = zstandard.compress(encode_blob(replace(self._state, objects=objects, key_files=key_files)))
+        data = zstd.compress(encode_blob(replace(self._state, objects=objects, key_files=key_files)))
         state = f"{STATE_FOLDER}/objects-{hashlib.sha256(data).hexdigest()[:24]}"
         write_file(self._folder / state, data)
         manifest = Manifest(
@@ -451,9 +448,9 @@ def _load_state(folder: Path, manifest: Manifest | None) -> State | None:
     if manifest is None:
         return None
     try:
-        data = zstandard.ZstdDecompressor().decompress((folder / manifest.state).read_bytes())
+        data = zstd.decompress((folder / manifest.state).read_bytes())
         return decode_blob(data, State)
-    except (OSError, ValueError, zstandard.ZstdError):
+    except (OSError, ValueError, zstd.ZstdError):
         return None  # damaged: read everything again
 
 

@@ -1,6 +1,6 @@
 """Load the rows of a dataset as the values that file jobs return, so that commands can use tables.
 
-`toolspan errors|stats|usage|time|sessions --tables OUT` use this instead of reading transcripts. Every copy of a
+`toolspan errors --tables OUT` and other commands use this instead of reading transcripts. Every copy of a
 call or request is assigned to its original file, and the same functions then merge and count them. DuckDB selects
 the rows. Start at `load_results`.
 """
@@ -8,30 +8,26 @@ the rows. Start at `load_results`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from functools import cached_property, partial
+from itertools import pairwise, starmap
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
-from toolspan.analysis.errors import FileRecovery, file_recovery, file_recovery_all
+from toolspan.analysis.errors import ENDINGS, FileEndings
+from toolspan.analysis.file_history.archive import CHANGES, FileChanges, RecordedChange, merge_changes
+from toolspan.analysis.file_history.changes import ChangeKind
+from toolspan.analysis.file_time import TIMES, WAITS, AgentSlices, CallPlace, FileTimes, FileWaits
 from toolspan.analysis.recovery import ChainEnding
-from toolspan.analysis.timing import FileTime, file_time
-from toolspan.analysis.usage import FileUsage, file_usage
+from toolspan.analysis.usage import USAGE, FileUsage
 from toolspan.errors import ToolspanError
+from toolspan.extras import missing_extra
 from toolspan.formats.registry import foreign_file_problem
-from toolspan.reading.parallel import FileJob, FileSummary, scan_file
+from toolspan.reading.facts import CALLS, FAILURES, FactKind, FileJob, FileSummary, leave_out_successes
 from toolspan.reading.rows import CallRow, HookRow
 from toolspan.tables.dataset import Dataset
-from toolspan.tables.facts import (
-    AgentSlices,
-    CallPlace,
-    FileHead,
-    make_recovery,
-    make_summary,
-    make_time,
-    make_usage,
-)
+from toolspan.tables.facts import STORED_KINDS, FileHead, make_summary, make_usage
 from toolspan.tables.merge import CallCopy, RequestCopy, decode_blob
-from toolspan.tables.schema import TABLES
 from toolspan.types.session import RequestUsage, Tokens
 
 if TYPE_CHECKING:
@@ -39,8 +35,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _BATCH_ROWS = 1 << 15
-_IS_FAILURE = "(state <> 'succeeded' OR error_group IS NOT NULL OR _copies IS NOT NULL)"
-_Copies = dict[str, list[CallCopy]]
 
 
 def load_results(dataset: Dataset, job: FileJob[T]) -> list[T]:
@@ -49,15 +43,13 @@ def load_results(dataset: Dataset, job: FileJob[T]) -> list[T]:
     Raises:
         ToolspanError: DuckDB is not installed, or the tables lack data that the job needs.
     """
-    load = _LOADERS.get(job.function)
-    if load is None:
-        raise ToolspanError("this command needs the transcripts; name them instead of --tables")
-    return cast("list[T]", load(_Tables(dataset)))
+    tables = _Tables(dataset)
+    return [job.join(*facts) for facts in zip(*(_LOADERS[kind.name](tables) for kind in job.kinds), strict=True)]
 
 
 def count_foreign_files(dataset: Dataset) -> int:
     """Return the number of source files that are not transcripts."""
-    return sum(table.num_rows for table in _Tables(dataset).select("findings", ("uri",), "code = 'no_transcript'"))
+    return sum(table.num_rows for table in _Tables(dataset).select("findings", ("file",), "code = 'no_transcript'"))
 
 
 class _Tables:
@@ -67,7 +59,7 @@ class _Tables:
         try:
             import duckdb
         except ImportError as error:
-            raise ToolspanError("--tables needs DuckDB: run pip install 'toolspan[tables]'") from error
+            raise missing_extra(error, "reading tables") or error from error
         self._dataset = dataset
         self._connection = duckdb.connect(config={"preserve_insertion_order": False})
 
@@ -90,12 +82,12 @@ class _Tables:
         own = [pair for pair in heads if pair[0].problem != foreign_file_problem(pair[0].file)]
         return sorted(own, key=lambda pair: pair[0].file)
 
-    def calls(self, where: str = "true", *, places: bool = False) -> _Copies:
-        """Return the calls of each file in order. `places` adds their times."""
-        columns = [column.name for column in TABLES["calls"] if column.name not in _NOT_LOADED]
-        copies: _Copies = {}
-        for table in self.select("calls", [*columns, "dialect", *(("_place",) if places else ())], where):
-            for copy in _restore_calls(table, places=places):
+    @cached_property
+    def calls(self) -> dict[str, list[CallCopy]]:
+        """The calls of each file in order."""
+        copies: dict[str, list[CallCopy]] = {}
+        for table in self.select("calls", _CALL_COLUMNS):
+            for copy in _restore_calls(table):
                 copies.setdefault(copy.row.file, []).append(copy)
         for own in copies.values():
             own.sort(key=lambda copy: copy.position)
@@ -106,87 +98,78 @@ class _Tables:
         by_file: dict[str, list[tuple[int, str, RequestUsage]]] = {}
         for table in self.select("requests", _REQUEST_COLUMNS):
             for name, copy in _restore_requests(table):
-                by_file.setdefault(copy.uri, []).append((copy.position, name, copy.usage))
+                by_file.setdefault(copy.file, []).append((copy.position, name, copy.usage))
         for own in by_file.values():
             own.sort(key=lambda item: item[0])
-        return {uri: {name: usage for _, name, usage in own} for uri, own in by_file.items()}
+        return {file: {name: usage for _, name, usage in own} for file, own in by_file.items()}
 
 
-_NOT_LOADED = frozenset(
-    {"mcp_server", "recovered", "recovered_by", "project", "other_files", "input", "result", "_place"}
-)
-_TIME_COLUMNS = ("took_ms", "wait_ms", "wait_certainty", "hooks_ms", "run_ms")
+_CALL_COLUMNS = (*CallRow.__struct_fields__, "requested_text", "finished_text", "position", "_place", "_copies")
 _REQUEST_COLUMNS = (
-    "uri", "position", "id", "at", "at_text", "recorded_model", "recorded_input_tokens", "output_tokens",
+    "file", "position", "id", "at", "at_text", "recorded_model", "recorded_input_tokens", "output_tokens",
     "cache_creation_input_tokens", "cache_read_input_tokens", "cache_write_1h", "sidechain", "fast", "_copies",
 )  # fmt: skip
 
 
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column, sharing equal strings, because most columns repeat a few."""
+def _values(table: pa.Table, name: str) -> list[Any]:
+    """Return the values of a column as they were before they were stored. Structs are tuples."""
     import pyarrow as pa
 
-    if not pa.types.is_string(column.type):
-        values: list[Any] = column.to_pylist()
-        return values
-    encoded = column.combine_chunks().dictionary_encode()
-    texts = [*encoded.dictionary.to_pylist(), None]
-    return [texts[index] for index in encoded.indices.fill_null(len(texts) - 1).to_pylist()]
+    column = table[name].combine_chunks()
+    if pa.types.is_timestamp(column.type):
+        return _recorded_times(column, table[f"{name}_text"])
+    if pa.types.is_string(column.type):  # share equal strings, because most columns repeat a few
+        encoded = column.dictionary_encode()
+        texts = [*encoded.dictionary.to_pylist(), None]
+        return [texts[index] for index in encoded.indices.fill_null(len(texts) - 1).to_pylist()]
+    if pa.types.is_list(column.type):
+        items, ends = _struct_values(column.values), column.offsets.to_pylist()
+        return [tuple(items[start:end]) for start, end in pairwise(ends)]
+    values: list[Any] = _struct_values(column) if pa.types.is_struct(column.type) else column.to_pylist()
+    return values
 
 
-def _recorded_times(table: pa.Table, name: str) -> list[str | None]:
+def _struct_values(structs: pa.StructArray) -> list[tuple[Any, ...] | None]:
+    """perf: this takes a third of the time of `to_pylist`, which makes a dict of each struct."""
+    rows = zip(*(field.to_pylist() for field in structs.flatten()), strict=True)
+    return [row if is_valid else None for row, is_valid in zip(rows, structs.is_valid().to_pylist(), strict=True)]
+
+
+def _recorded_times(times: pa.Array, unusual: pa.ChunkedArray) -> list[str | None]:
     """Return times as the client wrote them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     # In milliseconds, %S includes the fraction.
-    made = pc.strftime(table[name].cast(pa.timestamp("ms")), format="%Y-%m-%dT%H:%M:%SZ")
-    times: list[str | None] = pc.coalesce(table[f"{name}_text"], made).to_pylist()
-    return times
+    usual = pc.strftime(times.cast(pa.timestamp("ms")), format="%Y-%m-%dT%H:%M:%SZ")
+    texts: list[str | None] = pc.coalesce(unusual, usual).to_pylist()
+    return texts
 
 
-def _restore_calls(table: pa.Table, *, places: bool) -> Iterable[CallCopy]:
+def _restore_calls(table: pa.Table) -> Iterable[CallCopy]:
     import pyarrow.compute as pc
 
-    merged = table.filter(pc.is_valid(table["_copies"]))
-    for data in merged["_copies"].to_pylist():
+    for data in table["_copies"].drop_null().to_pylist():
         yield from decode_blob(data, list[CallCopy])
     table = table.filter(pc.is_null(table["_copies"]))
-    columns = {name: _values(table[name]) for name in table.column_names if name not in ("requested", "finished")}
-    columns |= {name: _recorded_times(table, name) for name in ("requested", "finished")}
-    row_fields = [name for name in CallRow.__struct_fields__ if name in columns and name not in ("hooks", "evidence")]
-    blobs = columns.get("_place") or [None] * table.num_rows
-    for n, values in enumerate(zip(*(columns[name] for name in row_fields), strict=True)):
-        fields = dict(zip(row_fields, values, strict=True))
-        place = (columns["offset"][n], columns["length"][n])
-        result = (columns["result_offset"][n], columns["result_length"][n])
-        row = CallRow(
-            **fields,
-            file=columns["uri"][n],
-            request_bytes=place if fields["request_line"] is not None else None,
-            result_bytes=result if result[0] is not None else None,
-            hooks=tuple(_restore_hook(hook) for hook in columns["hooks"][n]),
-            evidence=tuple((item["rule"], item["text"]) for item in columns["evidence"][n]),
-        )
-        own = None
-        if places and blobs[n] is not None:
-            agent, position, pauses = msgspec.msgpack.decode(
-                blobs[n], type=tuple[int, int, tuple[tuple[int, int], ...]]
-            )
-            took, wait, certainty, hooks, run = (columns[name][n] for name in _TIME_COLUMNS)
-            own = CallPlace(agent, position, took, wait, certainty, hooks, run, pauses)
-        yield CallCopy(row, columns["position"][n], own)
+    columns = {name: _values(table, name) for name in CallRow.__struct_fields__}
+    columns["hooks"] = [tuple(starmap(_restore_hook, hooks)) for hooks in columns["hooks"]]
+    rows = map(CallRow, *columns.values())
+    for row, position, place in zip(rows, table["position"].to_pylist(), table["_place"].to_pylist(), strict=True):
+        yield CallCopy(row, position, place and decode_blob(place, CallPlace))
 
 
-def _restore_hook(fields: dict[str, Any]) -> HookRow:
-    duration = fields["duration_ms"]  # a float in the table; clients write whole numbers without a fraction
-    whole = duration is not None and duration.is_integer()
-    return HookRow(**{**fields, "duration_ms": int(duration) if whole else duration})
+def _restore_hook(*fields: Any) -> HookRow:
+    hook = HookRow(*fields)
+    duration = hook.duration_ms  # a float in the table; clients write whole numbers without a fraction
+    if duration is None or not float(duration).is_integer():
+        return hook
+    return replace(hook, duration_ms=int(duration))
 
 
 def _restore_requests(table: pa.Table) -> Iterable[tuple[str, RequestCopy]]:
-    columns = [_values(table[name]) if name != "at" else _recorded_times(table, name) for name in _REQUEST_COLUMNS]
-    for uri, position, name, at, _, model, given, written, created, cached, hour, side, fast, copies in zip(
+    columns = [_values(table, name) for name in _REQUEST_COLUMNS]
+    for file, position, name, at, _, model, given, written, created, cached, hour, side, fast, copies in zip(
         *columns, strict=True
     ):
         if copies is not None:
@@ -199,16 +182,15 @@ def _restore_requests(table: pa.Table) -> Iterable[tuple[str, RequestCopy]]:
             cache_read_input_tokens=cached,
         )
         usage = RequestUsage(at=at, model=model, tokens=tokens, cache_write_1h=hour, sidechain=side, fast=fast)
-        yield name, RequestCopy(uri, position, usage)
-
-
-def _rows(copies: _Copies, file: str) -> list[CallRow]:
-    return [copy.row for copy in copies.get(file, ())]
+        yield name, RequestCopy(file, position, usage)
 
 
 def _load_summaries(tables: _Tables) -> list[FileSummary]:
-    calls, requests = tables.calls(), tables.requests()
-    return [make_summary(head, _rows(calls, head.file), requests.get(head.file, {})) for head, _ in tables.heads()]
+    requests = tables.requests()
+    return [
+        make_summary(head, [copy.row for copy in tables.calls.get(head.file, ())], requests.get(head.file, {}))
+        for head, _ in tables.heads()
+    ]
 
 
 def _load_usages(tables: _Tables) -> list[FileUsage]:
@@ -216,38 +198,78 @@ def _load_usages(tables: _Tables) -> list[FileUsage]:
     return [make_usage(head, requests.get(head.file, {})) for head, _ in tables.heads()]
 
 
-def _load_times(tables: _Tables) -> list[FileTime]:
-    copies = tables.calls(places=True)
+def _load_times(tables: _Tables) -> list[FileTimes]:
     times = []
     for head, extra in tables.heads("_time"):
         data = extra["_time"]
         agents = decode_blob(data, list[AgentSlices]) if data else []
-        places = {copy.row.id: copy.place for copy in copies.get(head.file, ()) if copy.place is not None}
-        times.append(make_time(head, agents, _rows(copies, head.file), places))
+        places = {copy.row.id: copy.place for copy in tables.calls.get(head.file, ()) if copy.place is not None}
+        times.append(FileTimes(agents=agents, places=places, problem=head.problem))
     return times
 
 
-def _load_recoveries(tables: _Tables, *, all_calls: bool = True) -> list[FileRecovery]:
-    copies = tables.calls("true" if all_calls else _IS_FAILURE)
-    succeeded: dict[str, list[str]] = {}
-    if not all_calls:  # perf: successful calls need no rows
-        for table in tables.select("calls", ("uri", "id", "batch"), f"NOT {_IS_FAILURE}"):
-            for row in table.to_pylist():
-                succeeded.setdefault(row["uri"], []).append(f"{row['id']} {row['batch']}")
-    results = []
-    for head, extra in tables.heads("_endings"):
-        data = extra["_endings"]
-        endings = decode_blob(data, list[ChainEnding]) if data else []
-        result = make_recovery(head, _rows(copies, head.file), endings, all_calls=all_calls)
-        result.facts.successes.extend(succeeded.get(head.file, ()))
-        results.append(result)
-    return results
+def _load_endings(tables: _Tables) -> list[FileEndings]:
+    return [
+        FileEndings(endings=decode_blob(extra["_endings"], list[ChainEnding]) if extra["_endings"] else [])
+        for _, extra in tables.heads("_endings")
+    ]
 
 
-_LOADERS: Mapping[Callable[[str], Any], Callable[[_Tables], list[Any]]] = {
-    scan_file: _load_summaries,
-    file_usage: _load_usages,
-    file_time: _load_times,
-    file_recovery: lambda tables: _load_recoveries(tables, all_calls=False),
-    file_recovery_all: _load_recoveries,
+def _load_stored(kind: FactKind[T], tables: _Tables) -> list[T]:
+    """Return facts that the tables contain as they were read."""
+    column = f"_{kind.name}"
+    facts = []
+    for _, extra in tables.heads(column):
+        data = extra[column]
+        if data is None:
+            raise ToolspanError("this question needs the transcripts, or tables written with --content")
+        facts.append(decode_blob(data, kind.facts_type))
+    return facts
+
+
+def _load_changes(tables: _Tables) -> list[FileChanges]:
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    for table in tables.select("file_changes", _CHANGE_COLUMNS):
+        for file, *values in zip(*(table[name].to_pylist() for name in _CHANGE_COLUMNS), strict=True):
+            rows.setdefault(file, []).append(tuple(values))
+    changes = []
+    for head, _ in tables.heads():
+        calls = {copy.row.id: copy.row for copy in tables.calls.get(head.file, ())}
+        own = (_restore_change(calls[values[3]], *values[1:]) for values in sorted(rows.get(head.file, ())))
+        changes.append(FileChanges(merge_changes(own), head.problem))
+    return changes
+
+
+_CHANGE_COLUMNS = ("file", "position", "path", "kind", "call", "agent", "added", "removed", "state", "error_kind")
+
+
+def _restore_change(
+    row: CallRow, path: str, kind: ChangeKind | None, call: str, agent: str | None,
+    added: int | None, removed: int | None, state: str, error_kind: str | None,
+) -> RecordedChange:  # fmt: skip
+    return RecordedChange(
+        path=path,
+        call=call,
+        tool=row.tool or "",
+        at=row.finished or row.requested,
+        requested=row.requested,
+        session=row.session,
+        agent=agent,
+        kind=kind,
+        added=added,
+        removed=removed,
+        state=state,
+        error_kind=error_kind,
+    )
+
+
+_LOADERS: Mapping[str, Callable[[_Tables], list[Any]]] = {
+    CALLS.name: _load_summaries,
+    FAILURES.name: lambda tables: list(map(leave_out_successes, _load_summaries(tables))),
+    USAGE.name: _load_usages,
+    TIMES.name: _load_times,
+    WAITS.name: lambda tables: list(map(FileWaits.from_times, _load_times(tables))),
+    ENDINGS.name: _load_endings,
+    CHANGES.name: _load_changes,
+    **{name: partial(_load_stored, kind) for name, kind in STORED_KINDS.items()},
 }

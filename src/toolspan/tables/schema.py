@@ -1,20 +1,28 @@
 """The columns of the tables, with their types and meanings. docs/tables.md is generated from this module.
 
-Every table also has the partition columns `dialect` and `day`, which are in the paths and not in the files.
+Every table also has the partition columns `client` and `day`, which are in the paths and not in the files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+import ast
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, reduce
+from operator import or_
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from toolspan.errors import ToolspanError
+import msgspec
+from msgspec import Struct
+
+from toolspan.extras import missing_extra
+from toolspan.reading.rows import CallRow, HookRow
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """The version, incremented when the name, type or meaning of a column changes, but not for new columns."""
 
 
@@ -27,11 +35,11 @@ class Column(NamedTuple):
 
 
 PARTITION_COLUMNS = (
-    Column("dialect", "string", "The client that wrote the transcript: `claude`, `codex` or `gemini`."),
+    Column("client", "string", "The client that wrote the transcript: `claude`, `codex` or `gemini`."),
     Column("day", "string", "The day in UTC, `YYYY-MM-DD`, or `unknown`."),
 )
 
-_URI = Column("uri", "string", "The transcript, as it was named or found.")
+_FILE = Column("file", "string", "Path of the transcript, as it was named or found.")
 _TOKENS = (
     Column("output_tokens", "int64", "Output tokens."),
     Column("cache_creation_input_tokens", "int64", "Tokens written to the cache."),
@@ -39,72 +47,87 @@ _TOKENS = (
 )
 _POSITION = Column("position", "int32", "The row number within the file, from 0.")
 
+
+def field_docstrings(kind: type[Struct]) -> dict[str, str]:
+    """Return the fields of a struct with the docstrings below them, which are the descriptions in the documentation.
+
+    Without the source of the module, the docstrings are empty.
+    """
+    try:
+        (node,) = ast.parse(inspect.getsource(kind)).body
+    except OSError:
+        return dict.fromkeys(kind.__struct_fields__, "")
+    docstrings: dict[str, str] = {}
+    for statement in node.body if isinstance(node, ast.ClassDef) else ():
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                docstrings[name] = ""
+            case ast.Expr(value=ast.Constant(value=str(text))) if docstrings:
+                docstrings[next(reversed(docstrings))] = text
+    return docstrings
+
+
+_COLUMN_TYPES: Mapping[object, str] = {
+    bool: "bool",
+    int: "int64",
+    int | float: "double",
+    str: "string",
+    tuple[int, int]: "byte_range",
+    tuple[tuple[str, str | None], ...]: "list<evidence>",
+    tuple[HookRow, ...]: "list<hook>",
+}
+
+
+def struct_columns(kind: type[Struct]) -> list[Column]:
+    """Return a column for each field of a struct."""
+    meanings = field_docstrings(kind)
+    return [
+        Column(field.name, _column_type(field.type), meanings[field.name]) for field in msgspec.structs.fields(kind)
+    ]
+
+
+def _column_type(annotation: Any) -> str:
+    if get_origin(annotation) in (Union, UnionType):
+        annotation = reduce(or_, (kind for kind in get_args(annotation) if kind is not NoneType))
+    return "string" if get_origin(annotation) is Literal else _COLUMN_TYPES[annotation]
+
+
+STRUCT_TYPES: Mapping[str, Sequence[Column]] = {
+    "byte_range": (Column("offset", "int64", ""), Column("length", "int64", "")),
+    "evidence": (Column("rule", "string", ""), Column("text", "string", "")),
+    "hook": struct_columns(HookRow),
+}
+"""The fields of columns that are structs or lists of structs."""
+_TIMES = ("requested", "finished")
+_PARTITIONS = [column.name for column in PARTITION_COLUMNS]
+
 _CALLS = (
-    _URI,
+    *(
+        column._replace(type="timestamp[ms]") if column.name in _TIMES else column
+        for column in struct_columns(CallRow)
+        if column.name not in _PARTITIONS
+    ),
     _POSITION,
-    Column("offset", "int64", "Byte offset of the line with the request (of an orphan: the result)."),
-    Column("length", "int64", "Length of that line in bytes."),
-    Column("result_offset", "int64", "Byte offset of the line with the result."),
-    Column("result_length", "int64", "Length of that line in bytes."),
-    Column("id", "string", "The call's id. Begins with `#` if the client assigned none."),
-    Column("tool", "string", "Name of the tool; null for an orphan result."),
-    Column("kind", "string", "The kind of tool: `shell`, `read`, `edit`, `mcp`, …"),
     Column("mcp_server", "string", "The MCP server, for tools named `mcp__SERVER__TOOL`."),
-    Column("state", "string", "The final state (docs/states.md)."),
-    Column("error_kind", "string", "The reason for the failure; null if the call succeeded."),
-    Column("error_group", "string", "The id of the group of failures with the same cause."),
-    Column("error_program", "string", "The program that failed, for commands."),
-    Column("error_text", "string", "The line of the output that best explains the cause."),
-    Column("message", "string", "The beginning of the error text, without tags."),
-    Column("is_error", "bool", "The error flag as recorded. Most successful calls have none."),
-    Column("exit_code", "int64", "The exit code found in the result text."),
-    Column("retry", "string", "The recommended reaction to the failure."),
     Column("recovered", "bool", "True if later calls recovered from the failure; null if nothing failed."),
     Column("recovered_by", "string", "The name of the recovery chain."),
-    Column("session", "string", "The session that the call belongs to."),
     Column("project", "string", "The working folder of the file that contains the call."),
-    Column("agent", "string", "The subagent that made the request; null for the main agent."),
-    Column("parent_call", "string", "The call that started that subagent."),
-    Column("started_agent", "string", "The subagent that the call started."),
-    Column("batch", "string", "The id of the assistant message. Calls with the same id form a batch."),
-    Column("prompt", "string", "The prompt that began the turn."),
-    Column("requested", "timestamp[ms]", "Time of the request in UTC."),
-    Column("finished", "timestamp[ms]", "Time at which the client wrote the result, in UTC."),
-    Column("duration_ms", "int64", "Time from request to result, including any wait for permission."),
     Column("wait_ms", "int64", "Time waited for permission while no other call ran; null if unknown."),
     Column("wait_certainty", "string", "The certainty of the wait: `known`, `inferred` or `unknown`."),
     Column("run_ms", "int64", "Time from start to result, including an unknown wait."),
     Column("hooks_ms", "int64", "Time in hooks."),
-    Column("took_ms", "int64", "Time from request to result; null if the result was fabricated later."),
-    Column("permission", "string", "The recorded permission decision."),
-    Column(
-        "hooks", "list<hook>", "Hooks that ran for the call: point, name, outcome, command, exit_code, duration_ms."
-    ),
-    Column("target", "string", "The subject of the call: a path, command, pattern or address."),
-    Column("background", "bool", "True if the call returned while its work continued."),
-    Column("background_task", "string", "The background task that the call started."),
-    Column("background_outcome", "string", "The outcome of that task, if reported."),
-    Column("branch", "string", "`active`, `compacted` (before a compaction) or `abandoned` (by a rewind)."),
-    Column("paired", "bool", "True if the file contains both the request and the result."),
-    Column("ambiguous", "bool", "True if the transcript allows another interpretation."),
-    Column("synthetic", "bool", "True if the client fabricated the result to repair the conversation."),
-    Column("deferred", "bool", "True if a hook deferred the call."),
-    Column("truncated", "bool", "True if the model saw only part of the output."),
-    Column("copies", "int64", "Number of times the request or result is repeated in the file."),
     Column("other_files", "int32", "Number of other files that contain a copy of the call."),
-    Column("evidence", "list<evidence>", "The evidence for the state: each rule with the text it matched."),
-    Column("request_line", "int64", "Line number of the request, from 1."),
-    Column("result_line", "int64", "Line number of the result, from 1."),
     Column("input", "string", "The input as JSON; null without `--content`."),
     Column("result", "string", "The text of the result; null without `--content`."),
     Column("requested_text", "string", "The time of the request as recorded, if it is not `YYYY-MM-DDTHH:MM:SS.mmmZ`."),
     Column("finished_text", "string", "The same for the result."),
-    Column("_place", "binary", "Internal: agent and pauses (MessagePack)."),
+    Column("_place", "binary", "Internal: agent and times (MessagePack)."),
     Column("_copies", "binary", "Internal: the copies in all files, if there are several (MessagePack)."),
 )
+"""The fields of `CallRow`, and facts that depend on other calls or files."""
 
 _SESSIONS = (
-    Column("uri", "string", "The main transcript of the session."),
+    Column("file", "string", "The main transcript of the session."),
     _POSITION,
     Column("id", "string", "The session's id."),
     Column("title", "string", "The title."),
@@ -119,9 +142,9 @@ _SESSIONS = (
     Column("prompts", "int64", "Number of prompts."),
     Column("compactions", "int64", "Number of compactions."),
     Column("calls", "int64", "Number of calls, excluding orphan results."),
-    Column("failed", "int64", "Number of failed calls, excluding searches that found nothing."),
+    Column("unsuccessful", "int64", "Number of unsuccessful calls, excluding searches that found nothing."),
     Column("agents", "int64", "Number of subagent files."),
-    Column("input_tokens", "int64", "Input tokens as recorded; some clients include cached ones."),
+    Column("input_tokens", "int64", "Input tokens excluding cached ones, for every client."),
     *_TOKENS,
     Column("wall_ms", "int64", "Time of the main conversation; the sum of the six parts."),
     Column("model_ms", "int64", "Time in which the model was writing."),
@@ -137,7 +160,7 @@ _SESSIONS = (
 )
 
 _REQUESTS = (
-    _URI,
+    _FILE,
     _POSITION,
     Column("id", "string", "The id of the message, or `#n` if the client assigned none."),
     Column("at", "timestamp[ms]", "Time of the first record of the reply, in UTC."),
@@ -147,7 +170,9 @@ _REQUESTS = (
     Column("recorded_input_tokens", "int64", "Input tokens as recorded; some clients include cached ones."),
     Column("cache_write_1h", "int64", "The part of the cache creation tokens that is kept for an hour."),
     Column("fast", "bool", "True if the request was served in fast mode."),
-    Column("cost_usd", "double", "The cost at list prices; null if the model has no price."),
+    Column(
+        "cost_usd", "double", "The cost that the client recorded, else at list prices; null if the model has no price."
+    ),
     Column("session", "string", "The session that the request belongs to."),
     Column("project", "string", "The working folder."),
     Column("agent", "string", "The type of the subagent that made the request, or `main`."),
@@ -159,7 +184,7 @@ _REQUESTS = (
 )
 
 _FILE_CHANGES = (
-    _URI,
+    _FILE,
     _POSITION,
     Column("path", "string", "The changed file."),
     Column("kind", "string", "`created`, `edited`, `deleted` or `moved`; null if the change failed."),
@@ -176,12 +201,12 @@ _FILE_CHANGES = (
 )
 
 _FINDINGS = (
-    _URI,
+    _FILE,
     _POSITION,
-    Column("code", "string", "The code (docs/findings.md), or `unreadable` for a file that could not be read."),
+    Column("code", "string", "The code (docs/states.md), or `unreadable` for a file that could not be read."),
     Column("severity", "string", "`error`, `warning` or `info`."),
     Column("explanation", "string", "The explanation."),
-    Column("client", "string", "The client's reaction on resume."),
+    Column("acceptance", "string", "The client's reaction on resume."),
     Column("count", "int64", "Number of occurrences."),
     Column("line", "int64", "Line number of the first occurrence; null for the file as a whole."),
     Column("offset", "int64", "Byte offset of that line."),
@@ -189,7 +214,7 @@ _FINDINGS = (
 )
 
 _FILES = (
-    _URI,
+    _FILE,
     _POSITION,
     Column("session", "string", "The session of the file."),
     Column("agent_id", "string", "The subagent that wrote the file."),
@@ -204,6 +229,12 @@ _FILES = (
     Column("_head", "binary", "Internal: the facts about the file (MessagePack)."),
     Column("_time", "binary", "Internal: intervals by agent (MessagePack)."),
     Column("_endings", "binary", "Internal: recovery chains (MessagePack)."),
+    Column("_flows", "binary", "Internal: sequences of calls (MessagePack)."),
+    Column("_context", "binary", "Internal: sizes of results in the context (MessagePack)."),
+    Column("_hooks", "binary", "Internal: runs of hooks (MessagePack)."),
+    Column("_agents", "binary", "Internal: started subagents (MessagePack)."),
+    Column("_risks", "binary", "Internal: risky commands (MessagePack)."),
+    Column("_prompts", "binary", "Internal: prompts (MessagePack); null without `--content`."),
 )
 
 TABLES: Mapping[str, Sequence[Column]] = {
@@ -226,7 +257,7 @@ def import_pyarrow() -> Any:
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise ToolspanError("tables need pyarrow: run pip install 'toolspan[tables]'") from error
+        raise missing_extra(error, "writing tables") or error from error
     return pa
 
 
@@ -234,16 +265,23 @@ def import_pyarrow() -> Any:
 def arrow_schema(table: str, *, partitions: bool = False) -> pa.Schema:
     """Return the Arrow schema of a table, with its version; with `partitions`, also the partition columns."""
     pa = import_pyarrow()
-    hook = {"point": "string", "name": "string", "outcome": "string", "command": "string", "exit_code": "int64"}
-    types = {
-        "timestamp[ms]": pa.timestamp("ms"),
-        "list<string>": pa.list_(pa.string()),
-        "list<evidence>": pa.list_(pa.struct([("rule", pa.string()), ("text", pa.string())])),
-        "list<hook>": pa.list_(pa.struct([*hook.items(), ("duration_ms", pa.float64())])),
-    }
     columns = (*TABLES[table], *(PARTITION_COLUMNS if partitions else ()))
-    fields = [(column.name, types.get(column.type) or pa.type_for_alias(column.type)) for column in columns]
-    return pa.schema(fields, metadata={"toolspan.table": table, "toolspan.schema_version": str(SCHEMA_VERSION)})
+    return pa.schema(
+        _arrow_fields(columns), metadata={"toolspan.table": table, "toolspan.schema_version": str(SCHEMA_VERSION)}
+    )
+
+
+def _arrow_fields(columns: Iterable[Column]) -> list[tuple[str, pa.DataType]]:
+    return [(column.name, _arrow_type(column.type)) for column in columns]
+
+
+def _arrow_type(name: str) -> pa.DataType:
+    pa = import_pyarrow()
+    if name.startswith("list<"):
+        return pa.list_(_arrow_type(name[5:-1]))
+    if name in STRUCT_TYPES:
+        return pa.struct(_arrow_fields(STRUCT_TYPES[name]))
+    return pa.timestamp("ms") if name == "timestamp[ms]" else pa.type_for_alias(name)
 
 
 def make_arrow_table(table: str, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
@@ -255,12 +293,12 @@ def make_arrow_table(table: str, columns: Mapping[str, Sequence[Any]]) -> pa.Tab
     schema = arrow_schema(table, partitions=True)
     arrays = []
     for field in schema:
-        values = columns.get(field.name) or [None] * len(columns["uri"])
+        values = columns.get(field.name) or [None] * len(columns["file"])
         try:
             arrays.append(pa.array(values, field.type))
         except (UnicodeEncodeError, OverflowError, pa.ArrowInvalid):
             arrays.append(pa.array(map(storable, values), field.type))
-    order = [(name, "ascending") for name in ("dialect", "day", "uri", "position")]
+    order = [(name, "ascending") for name in ("client", "day", "file", "position")]
     return pa.Table.from_arrays(arrays, schema=schema).sort_by(order)
 
 

@@ -16,9 +16,9 @@ from itertools import accumulate, groupby, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import zstandard
 from msgspec import Struct
 
+from toolspan.formats import zstd
 from toolspan.tables.dataset import (
     ROW_GROUP_SIZE,
     STATE_FOLDER,
@@ -122,12 +122,11 @@ def write_off(item: ListedObject, folder: str) -> list[SourceObject]:
 def _write_pack(pairs: Iterable[tuple[ListedObject, FileFacts]], folder: Path) -> list[SourceObject]:
     import pyarrow as pa
 
-    compress = zstandard.ZstdCompressor().compress
     data = bytearray()
     places: list[tuple[ListedObject, int, int, FileHead]] = []
     keys: list[tuple[int, int, bool]] = []
     for item, facts in pairs:
-        frame = compress(encode_blob(facts))
+        frame = zstd.compress(encode_blob(facts))
         places.append((item, len(data), len(frame), facts.head))
         data += frame
         keys += ((key.hash, item.number, key.is_agent) for key in link_keys(facts))
@@ -167,13 +166,12 @@ def open_arrow(path: Path | str) -> pa.Table:
 
 def load_facts(objects: Iterable[SourceObject], folder: Path) -> list[FileFacts]:
     """Return the facts of objects."""
-    decompress = zstandard.ZstdDecompressor().decompress
     facts: list[FileFacts] = []
     for pack, own in groupby(sorted(objects, key=lambda item: (item.pack, item.offset)), lambda item: item.pack):
         with (folder / pack).open("rb") as stream:
             for item in own:
                 stream.seek(item.offset)
-                facts.append(decode_blob(decompress(stream.read(item.length)), FileFacts))
+                facts.append(decode_blob(zstd.decompress(stream.read(item.length)), FileFacts))
     return facts
 
 
@@ -269,20 +267,20 @@ def merge_batch(objects: Sequence[SourceObject], *, folder: str, scratch: str) -
     slices: list[RowSlice] = []
     partitions: dict[int, set[PartitionKey]] = {}
     for table, columns in merge_facts(load_facts(objects, Path(folder))).items():
-        if not columns["uri"]:
+        if not columns["file"]:
             continue
         path = Path(scratch) / f"{name}-{table}.arrow"
         arrow = make_arrow_table(table, columns)
         write_arrow(path, arrow)
         start, row_bytes = 0, arrow.nbytes // arrow.num_rows
-        pairs = zip(arrow["dialect"].to_pylist(), arrow["day"].to_pylist(), strict=True)
-        for (dialect, day), own in groupby(pairs):
+        pairs = zip(arrow["client"].to_pylist(), arrow["day"].to_pylist(), strict=True)
+        for (client, day), own in groupby(pairs):
             count = len(list(own))
-            key = PartitionKey(table, dialect, day)
+            key = PartitionKey(table, client, day)
             slices.append(RowSlice(key, str(path), start, count, count * row_bytes))
             start += count
-        for uri, dialect, day in set(zip(columns["uri"], columns["dialect"], columns["day"], strict=True)):
-            partitions.setdefault(numbers[uri], set()).add(PartitionKey(table, dialect, day))
+        for uri, client, day in set(zip(columns["file"], columns["client"], columns["day"], strict=True)):
+            partitions.setdefault(numbers[uri], set()).add(PartitionKey(table, client, day))
     return MergedRows(slices, partitions)
 
 
@@ -341,7 +339,7 @@ def _divide_rows(rows: pa.Table) -> list[pa.Table]:
     """Divide the sorted rows of a partition into row groups."""
     if rows.num_rows <= ROW_GROUP_SIZE:
         return [rows]
-    lengths = list(_split_row_groups([rows["uri"]]).values())
+    lengths = list(_split_row_groups([rows["file"]]).values())
     return list(map(rows.slice, accumulate(lengths, initial=0), lengths))
 
 
@@ -365,7 +363,7 @@ def _split_row_groups(files: Iterable[pa.ChunkedArray]) -> dict[str, int]:
 
 def _sort_row_groups(slices: Sequence[RowSlice], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a large partition in order, one row group at a time."""
-    starts = list(_split_row_groups(_open_rows(part, ["uri"], {})["uri"] for part in slices))
+    starts = list(_split_row_groups(_open_rows(part, ["file"], {})["file"] for part in slices))
     for first, end in zip(starts, (*starts[1:], None), strict=True):
         yield _load_row_group(slices, schema, first, end)
 
@@ -377,11 +375,11 @@ def _load_row_group(slices: Sequence[RowSlice], schema: pa.Schema, first: str, e
     copies = []
     for n in range(0, len(slices), _OPEN_SLICES):
         opened = [_open_rows(part, schema.names, {}) for part in slices[n : n + _OPEN_SLICES]]
-        own = [_rows_between(rows, "uri", first, end) for rows in opened]
+        own = [_rows_between(rows, "file", first, end) for rows in opened]
         copies.append(pa.concat_tables(own).combine_chunks())
     rows = pa.concat_tables(copies).cast(schema)
     del opened, own, copies  # each copy below needs as much memory again
-    return rows.combine_chunks().sort_by([("uri", "ascending"), ("position", "ascending")])
+    return rows.combine_chunks().sort_by([("file", "ascending"), ("position", "ascending")])
 
 
 def _sort_rows(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array) -> pa.Table:
@@ -402,11 +400,11 @@ def _sort_rows(tasks: Sequence[WriteTask], folder: str, dropped: pa.Array) -> pa
         old = list(zip(numbers, pool.map(read_old, numbers), strict=True))
     parts = [_join_rows(rows, schema) for rows in (new, old) if rows]
     if old and any(task.drops_rows for task in tasks):
-        parts[-1] = parts[-1].filter(pc.invert(pc.is_in(parts[-1]["uri"], value_set=dropped)))
+        parts[-1] = parts[-1].filter(pc.invert(pc.is_in(parts[-1]["file"], value_set=dropped)))
     rows = pa.concat_tables(parts)
     del opened, new, old, parts  # each copy below needs as much memory again
     rows = rows.combine_chunks()  # perf: `take` copies one chunk in a third of the time
-    return rows.take(pc.sort_indices(rows, [(name, "ascending") for name in (_NUMBER, "uri", "position")]))
+    return rows.take(pc.sort_indices(rows, [(name, "ascending") for name in (_NUMBER, "file", "position")]))
 
 
 def _join_rows(parts: Sequence[tuple[int, pa.Table]], schema: pa.Schema) -> pa.Table:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from toolspan.runtime.profiles import VERSIONS, Profile, profile
+from toolspan.runtime.profiles import Profile, profile
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
@@ -17,11 +17,40 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def client_profile(version: str) -> Profile:
-    """Return the latest profile that is not newer than a client version, or the oldest one."""
-    _seed, oldest, *others = VERSIONS
-    name = max((other for other in others if version_numbers(other) <= version_numbers(version)),
-               key=version_numbers, default=oldest)  # fmt: skip
-    return profile(name)
+    """Return a profile that records like a client version."""
+    return next(client for since, client in _CLIENTS if version_numbers(version) >= since)
+
+
+def _make_clients() -> list[tuple[tuple[int, ...], Profile]]:
+    """Return the clients whose records differ, newest first, each with its first version."""
+    newest, oldest = profile("2.1.327"), profile("2.0.65")
+    in_between = replace(
+        newest,
+        shape=replace(
+            newest.shape,
+            turn_position=False,
+            rendered=False,
+            blocks_numbered=False,
+            decisions=False,
+            turn_companions=False,
+        ),
+    )
+    older = replace(
+        in_between,
+        files=replace(oldest.files, snippet=False),
+        shape=replace(
+            in_between.shape,
+            prompt_source=False,
+            hooks="progress",
+            final_stop=False,
+            times_rise=True,
+            last_prompt="words",
+        ),
+    )
+    return [((2, 1, 325), newest), ((2, 1, 197), in_between), ((2, 1, 80), older), ((), oldest)]
+
+
+_CLIENTS = _make_clients()
 
 
 def project_name(cwd: str) -> str:
@@ -32,7 +61,7 @@ def project_name(cwd: str) -> str:
 Denial = Literal["user-rejected", "permission-rule", "interrupted"]
 Blocks = Sequence[Mapping[str, object]]
 
-CURRENT = "2.1.325"
+CURRENT = "2.1.327"
 REJECTED = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was"
     " a file edit, the new_string was NOT written to the file)."
@@ -118,7 +147,7 @@ def ran(output: str = "", *, version: str = CURRENT, **companion: object) -> Bod
     if client.shell.expects_output:
         structured["noOutputExpected"] = False
     return Body(
-        content=output or client.refusals.no_output.format(name="Bash"),
+        content=output or client.messages.no_output.format(name="Bash"),
         structured=structured | companion,
         is_error=False,
     )
@@ -332,7 +361,7 @@ def _updated_message(path: str, before: str, after: str, version: str) -> str:
 
 
 def _state_note(version: str) -> str:
-    if client_profile(version).files.reports_current:
+    if version_numbers(version) >= (2, 1, 197):
         return " (file state is current in your context — no need to Read it back)"
     return ""
 

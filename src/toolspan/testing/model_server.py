@@ -1,19 +1,21 @@
-"""A local HTTP server that answers Messages API and chat completions requests from a script.
+"""A local HTTP server that answers requests of four APIs from a script: Messages, chat completions, Gemini, Bedrock.
 
 `python -m toolspan.testing.model_server SCRIPT` serves a script file. Start at `ModelServer._respond`.
 """
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
+from urllib.parse import unquote
 
 import anyio
 import click
@@ -39,6 +41,18 @@ from toolspan.session.models.scripted import (
     load_script,
     say,
     validated_messages,
+)
+from toolspan.testing.model_forms import (
+    bedrock_error_body,
+    bedrock_error_code,
+    encode_bedrock_stream,
+    encode_event,
+    encode_gemini_stream,
+    from_bedrock_request,
+    from_gemini_request,
+    gemini_error_body,
+    reply_blocks,
+    split_text,
 )
 
 DISCONNECTED = (BrokenResourceError, ClosedResourceError, EndOfStream, h11.LocalProtocolError)
@@ -159,8 +173,6 @@ class HttpConnection:
             await self._stream.send(data)
 
 
-_PIECE_LENGTH = 12
-"""The number of characters per delta, small enough that most strings need several."""
 _EMPTY_CONTENT: dict[object, Block] = {
     "text": {"text": ""},
     "thinking": {"thinking": "", "signature": ""},
@@ -173,7 +185,7 @@ _EMPTY_CONTENT: dict[object, Block] = {
 def _encode_stream(reply: RenderedReply) -> Iterator[bytes]:
     """Encode a streamed reply. A failure ends with an `error` event, a dropped connection with no last event."""
     for event in _stream_events(reply):
-        yield f"event: {event['type']}\n".encode() + _encode_event(event)
+        yield f"event: {event['type']}\n".encode() + encode_event(event)
 
 
 def _stream_events(reply: RenderedReply) -> Iterator[Message]:
@@ -182,7 +194,7 @@ def _stream_events(reply: RenderedReply) -> Iterator[Message]:
     head = {key: value for key, value in message.items() if key != "stop_details"}
     head |= {"content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
     yield {"type": "message_start", "message": head}
-    blocks = _reply_blocks(reply)
+    blocks = reply_blocks(reply)
     for index, block in enumerate(blocks):
         started = {**block, **_EMPTY_CONTENT.get(block["type"], {})}
         if "citations" in block:
@@ -205,33 +217,20 @@ def _stream_events(reply: RenderedReply) -> Iterator[Message]:
 def _block_deltas(block: Block, truncated_input: str | None) -> Iterator[Message]:
     match block:
         case {"type": "text", "text": str(text)}:
-            for piece in _split_text(text):
+            for piece in split_text(text):
                 yield {"type": "text_delta", "text": piece}
             for citation in cast("list[object]", block.get("citations", [])):
                 yield {"type": "citations_delta", "citation": citation}
         case {"type": "thinking", "thinking": str(text), "signature": signature}:
-            for piece in _split_text(text):
+            for piece in split_text(text):
                 yield {"type": "thinking_delta", "thinking": piece}
             yield {"type": "signature_delta", "signature": signature}
         case {"type": "tool_use" | "server_tool_use", "input": arguments}:
             text = msgspec.json.encode(arguments).decode() if truncated_input is None else truncated_input
-            for piece in ("", *_split_text(text)):  # the API's first piece is empty
+            for piece in ("", *split_text(text)):  # the API's first piece is empty
                 yield {"type": "input_json_delta", "partial_json": piece}
         case _:
             pass
-
-
-def _split_text(text: str) -> Iterator[str]:
-    for start in range(0, len(text), _PIECE_LENGTH):
-        yield text[start : start + _PIECE_LENGTH]
-
-
-def _reply_blocks(reply: RenderedReply) -> list[Block]:
-    return cast("list[Block]", reply.message["content"])
-
-
-def _encode_event(body: Message) -> bytes:
-    return b"data: " + msgspec.json.encode(body) + b"\n\n"
 
 
 _FINISH_REASONS = {"end_turn": "stop", "max_tokens": "length", "refusal": "content_filter", "tool_use": "tool_calls"}
@@ -298,7 +297,7 @@ def _tool_schema(tool: object) -> object:
 
 def _chat_completion(reply: RenderedReply) -> Message:
     """Return a reply as a chat completion."""
-    texts = [str(block["text"]) for block in _reply_blocks(reply) if block["type"] == "text"]
+    texts = [str(block["text"]) for block in reply_blocks(reply) if block["type"] == "text"]
     message: Message = {"role": "assistant", "content": "".join(texts) or None}
     calls = [
         {"id": block["id"], "type": "function", "function": {"name": block["name"], "arguments": arguments}}
@@ -314,33 +313,33 @@ def _encode_chat_stream(reply: RenderedReply) -> Iterator[bytes]:
     """Encode a streamed reply. A failure ends with an error, a dropped connection without a final chunk."""
     head = _chat_head(reply, "chat.completion.chunk")
     for delta in _chat_deltas(reply):
-        yield _encode_event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+        yield encode_event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
     if reply.failure is not None:
         if reply.failure.type != CONNECTION_DROPPED:
-            yield _encode_event(_chat_error_body(reply.failure))
+            yield encode_event(_chat_error_body(reply.failure))
         return
-    yield _encode_event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": _finish_reason(reply)}]})
-    yield _encode_event({**head, "choices": [], "usage": _chat_usage(reply)})
+    yield encode_event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": _finish_reason(reply)}]})
+    yield encode_event({**head, "choices": [], "usage": _chat_usage(reply)})
     yield b"data: [DONE]\n\n"
 
 
 def _chat_deltas(reply: RenderedReply) -> Iterator[Message]:
     yield {"role": "assistant", "content": ""}
-    for block in _reply_blocks(reply):
+    for block in reply_blocks(reply):
         for kind, key in (("text", "content"), ("thinking", "reasoning_content")):
             if block["type"] == kind:
-                for piece in _split_text(str(block[kind])):
+                for piece in split_text(str(block[kind])):
                     yield {key: piece}
     for n, (block, arguments) in enumerate(_chat_calls(reply)):
         function = {"name": block["name"], "arguments": ""}
         yield {"tool_calls": [{"id": block["id"], "type": "function", "function": function, "index": n}]}
-        for piece in _split_text(arguments):
+        for piece in split_text(arguments):
             yield {"tool_calls": [{"index": n, "function": {"arguments": piece}}]}
 
 
 def _chat_calls(reply: RenderedReply) -> list[tuple[Block, str]]:
     """Return the calls in a reply with their arguments; those of the last call may be truncated."""
-    blocks = [block for block in _reply_blocks(reply) if block["type"] == "tool_use"]
+    blocks = [block for block in reply_blocks(reply) if block["type"] == "tool_use"]
     arguments = [msgspec.json.encode(block["input"]).decode() for block in blocks]
     if blocks and reply.truncated_input is not None:
         arguments[-1] = reply.truncated_input
@@ -365,10 +364,60 @@ def _chat_error_body(failure: ScriptedFailure) -> Message:
     return {"error": {"message": failure.message, "type": failure.type, "code": None}}
 
 
-_MESSAGES_PATH = "/v1/messages"
-_CHAT_PATH = "/v1/chat/completions"
+@dataclass(frozen=True, kw_only=True)
+class _ApiForm:
+    """One API that the server offers: how it is requested, and the form of its answers."""
+
+    path: re.Pattern[str]
+    read_request: Callable[[HttpRequest, str], Message]
+    """Returns the request as a request of the Messages API. The second argument is the model in the path, if any."""
+    encode_stream: Callable[[RenderedReply], Iterator[bytes]]
+    encode_reply: Callable[[RenderedReply], Message] | None = None
+    """Encodes a reply that is not streamed; None if the API streams all."""
+    error_body: Callable[[ScriptedFailure], Message] = error_body
+    error_headers: Callable[[ScriptedFailure], Mapping[str, str]] = lambda _: {}
+    stream_type: str = "text/event-stream"
+
+
+def _read_messages_request(request: HttpRequest, _model: str) -> Message:
+    if "anthropic-version" not in request.headers:
+        raise ApiError(fail(400, message="anthropic-version: header is required"))
+    return _parse_request_body(request, model=str, max_tokens=int, messages=list)
+
+
+_MESSAGES_FORM = _ApiForm(
+    path=re.compile("/v1/messages"),
+    read_request=_read_messages_request,
+    encode_stream=_encode_stream,
+    encode_reply=lambda reply: reply.message,
+)
+_FORMS = (
+    _MESSAGES_FORM,
+    _ApiForm(
+        path=re.compile("/v1/chat/completions"),
+        read_request=lambda request, _: _from_chat_request(_parse_request_body(request, model=str, messages=list)),
+        encode_stream=_encode_chat_stream,
+        encode_reply=_chat_completion,
+        error_body=_chat_error_body,
+    ),
+    _ApiForm(
+        path=re.compile("/v1(?:beta)?/models/([^/]+):streamGenerateContent"),
+        read_request=lambda request, model: from_gemini_request(_parse_request_body(request, contents=list), model),
+        encode_stream=encode_gemini_stream,
+        error_body=gemini_error_body,
+    ),
+    _ApiForm(
+        path=re.compile("/model/([^/]+)/converse-stream"),
+        read_request=lambda request, model: from_bedrock_request(_parse_request_body(request, messages=list), model),
+        encode_stream=encode_bedrock_stream,
+        error_body=bedrock_error_body,
+        error_headers=lambda failure: {"x-amzn-errortype": bedrock_error_code(failure)},
+        stream_type="application/vnd.amazon.eventstream",
+    ),
+)
 _COUNT_PATH = "/v1/messages/count_tokens"
 _MODELS_PATH = "/v1/models"
+_KEY_HEADERS = frozenset({"x-api-key", "x-goog-api-key", "authorization"})
 _MODEL_LIST: Message = {
     "data": [
         {
@@ -382,12 +431,6 @@ _MODEL_LIST: Message = {
     "has_more": False,
     "first_id": MODEL_NAME,
     "last_id": MODEL_NAME,
-}
-_ALLOWED_METHODS = {
-    _MESSAGES_PATH: ("POST",),
-    _CHAT_PATH: ("POST",),
-    _COUNT_PATH: ("POST",),
-    _MODELS_PATH: ("GET", "HEAD"),
 }
 
 
@@ -460,26 +503,24 @@ class ModelServer:
                     await connection.shut_down()
 
     async def _respond(self, request: HttpRequest) -> HttpResponse:
-        is_chat = request.path == _CHAT_PATH
+        matches = ((form, form.path.fullmatch(unquote(request.path))) for form in _FORMS)
+        form, match = next(((form, match) for form, match in matches if match), (_MESSAGES_FORM, None))
         try:
-            _check_request(request)
+            _check_request(request, is_form=match is not None)
             if request.path == _MODELS_PATH:
                 return self._build_response(200, _MODEL_LIST)
             if request.path == _COUNT_PATH:
-                body = _parse_request_body(request, model=str)
+                body = _parse_request_body(request, model=str, messages=list)
                 validated_messages(body)
                 return self._build_response(200, {"input_tokens": count_tokens(body)})
-            if is_chat:
-                body = _from_chat_request(_parse_request_body(request, model=str))
-            else:
-                body = _parse_request_body(request, model=str, max_tokens=int)
-            return await self._create_reply(body, is_chat=is_chat)
+            model = match[1] if match is not None and match.re.groups else ""
+            return await self._create_reply(form.read_request(request, model), form)
         except ApiError as error:
             if error.type == CONNECTION_DROPPED:
                 raise BrokenResourceError from error
-            return self._error_response(error.failure, is_chat=is_chat)
+            return self._error_response(error.failure, form)
 
-    async def _create_reply(self, body: Message, *, is_chat: bool) -> HttpResponse:
+    async def _create_reply(self, body: Message, form: _ApiForm) -> HttpResponse:
         try:
             reply = await self.model.render_reply(body)
         except ApiError:
@@ -488,21 +529,22 @@ class ModelServer:
             self._script_error = self._script_error or error
             exhausted = isinstance(error, ScriptExhausted)
             message = str(error) if exhausted else f"A step of the script raised {error!r}"
-            response = self._error_response(fail(400, "script_exhausted" if exhausted else "script_error", message))
+            failure = fail(400, "script_exhausted" if exhausted else "script_error", message)
+            response = self._error_response(failure, form)
             # Clients must not retry.
             return replace(response, headers={**response.headers, "x-should-retry": "false"})
-        if body.get("stream") is True:
-            encoded = _encode_chat_stream(reply) if is_chat else _encode_stream(reply)
-            return self._build_response(200, _until_dropped(encoded, reply), content_type="text/event-stream")
+        if body.get("stream") is True or form.encode_reply is None:
+            encoded = _until_dropped(form.encode_stream(reply), reply)
+            return self._build_response(200, encoded, content_type=form.stream_type)
         if reply.failure:
             raise ApiError(reply.failure)
-        return self._build_response(200, _chat_completion(reply) if is_chat else reply.message)
+        return self._build_response(200, form.encode_reply(reply))
 
-    def _error_response(self, failure: ScriptedFailure, *, is_chat: bool = False) -> HttpResponse:
-        body = _chat_error_body(failure) if is_chat else error_body(failure)
+    def _error_response(self, failure: ScriptedFailure, form: _ApiForm = _MESSAGES_FORM) -> HttpResponse:
+        body = form.error_body(failure)
         response = self._build_response(failure.status, body)
         body["request_id"] = response.headers["request-id"]
-        headers = dict(response.headers)
+        headers = {**response.headers, **form.error_headers(failure)}
         if failure.retry_after is not None:
             headers["retry-after"] = f"{failure.retry_after:g}"
         return replace(response, body=msgspec.json.encode(body), headers=headers)
@@ -518,16 +560,15 @@ class ModelServer:
         )
 
 
-def _check_request(request: HttpRequest) -> None:
+def _check_request(request: HttpRequest, *, is_form: bool) -> None:
     """Check the path, method and headers as the API does."""
-    allowed = _ALLOWED_METHODS.get(request.path)
-    if allowed is None:
+    if not is_form and request.path not in (_COUNT_PATH, _MODELS_PATH):
         raise ApiError(fail(404, message="Not Found"))
-    if request.method not in allowed:
+    if request.method not in (("GET", "HEAD") if request.path == _MODELS_PATH else ("POST",)):
         raise ApiError(fail(405, "invalid_request_error", "Method Not Allowed"))
-    if not {"x-api-key", "authorization"} & request.headers.keys():
+    if not _KEY_HEADERS & request.headers.keys():
         raise ApiError(fail(401, message="x-api-key header is required"))
-    if request.path != _CHAT_PATH and "anthropic-version" not in request.headers:
+    if not is_form and "anthropic-version" not in request.headers:
         raise ApiError(fail(400, message="anthropic-version: header is required"))
 
 
@@ -538,7 +579,7 @@ def _parse_request_body(request: HttpRequest, **required: type) -> Message:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         message = f"The request body is not valid JSON: {error}"
         raise ApiError(fail(400, message=message)) from error
-    for key, kind in (*required.items(), ("messages", list)):
+    for key, kind in required.items():
         if key not in body:
             raise ApiError(fail(400, message=f"{key}: Field required"))
         if type(body[key]) is not kind:

@@ -1,15 +1,16 @@
 """The built-in tools, one file per tool or family.
 
 `coding_tools()` returns the tools that a client version offers. A tool is an immutable value created for a profile,
-and its file declares everything about it. To add a tool, write its file and list its factory in `_TOOL_FACTORIES`.
+and its file declares everything about it. To add a tool, write its file and list its factory in `TOOL_FACTORIES`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 
-from toolspan.runtime.profiles import VERSIONS, Profile
+from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile
 from toolspan.runtime.profiles import profile as find_profile
 from toolspan.runtime.tool import Tool
 from toolspan.tools.agent import agent_tool, send_message_tool
@@ -46,6 +47,7 @@ __all__ = [
     "agent_tool",
     "ask_tool",
     "bash_tool",
+    "client_tools",
     "coding_tools",
     "edit_tool",
     "enter_plan_tool",
@@ -74,7 +76,7 @@ __all__ = [
     "write_tool",
 ]
 
-_TOOL_FACTORIES: tuple[Callable[[Profile], Tool], ...] = (
+TOOL_FACTORIES: tuple[Callable[[Profile], Tool], ...] = (
     agent_tool,
     bash_tool,
     glob_tool,
@@ -127,7 +129,7 @@ def coding_tools(
         names -= offer.interactive_tools
     elif only is None:
         names |= offer.interactive_tools
-    tools = [factory(client) for factory in _TOOL_FACTORIES]
+    tools = [factory(client) for factory in TOOL_FACTORIES]
     own_tools = {tool.name for tool in tools} - _CLIENT_TOOLS
     names |= own_tools if only is None else own_tools.intersection(only)
     return tuple(
@@ -135,3 +137,14 @@ def coding_tools(
         for tool in tools
         if tool.name in names
     )
+
+
+@cache
+def client_tools(version: str = DEFAULT) -> Mapping[str, Tool]:
+    """Return the tools of all client versions by name and alias, preferably as in `version`."""
+    tools: dict[str, Tool] = {}
+    for client in map(find_profile, (*(name for name in VERSIONS if name != version), version)):
+        names = client.availability.tools | client.availability.optional_tools
+        for tool in coding_tools(client, only=names, person=True):
+            tools |= dict.fromkeys((*tool.aliases, tool.name), tool)
+    return tools

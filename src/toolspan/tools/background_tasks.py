@@ -26,15 +26,19 @@ MAX_OUTPUT_CHARS = 30_000
 _DEFAULT_WAIT_MS = 30_000
 _OUTPUT_SCHEMA = object_schema(
     {
-        "task_id": text("The task to look at"),
-        "block": flag("Wait until it has ended", default=True),
-        "timeout": number("Milliseconds to wait at most", default=_DEFAULT_WAIT_MS, minimum=0, maximum=600_000),
+        "task_id": text("The id of the background task."),
+        "block": flag("Wait until the task ends. If false, return at once.", default=True),
+        "timeout": number(
+            "The maximum time to wait, in milliseconds.", default=_DEFAULT_WAIT_MS, minimum=0, maximum=600_000
+        ),
     },
     required=["task_id"],
 )
 _OUTPUT_FIELDS = ("task_id", "block", "timeout")
-_STOP_SCHEMA = object_schema({"task_id": text("The task to end"), "shell_id": text("An older name for task_id")})
-_KILL_SCHEMA = object_schema({"shell_id": text("The task to end")}, required=["shell_id"])
+_STOP_SCHEMA = object_schema(
+    {"task_id": text("The id of the background task to stop."), "shell_id": text("An older name of `task_id`.")}
+)
+_KILL_SCHEMA = object_schema({"shell_id": text("The id of the background task to stop.")}, required=["shell_id"])
 
 
 def task_output_tool(profile: Profile) -> Tool:
@@ -42,10 +46,6 @@ def task_output_tool(profile: Profile) -> Tool:
     check = compile_checker(_OUTPUT_SCHEMA, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
-        if profile.tasks.old_input and "bash_id" in raw_input and "task_id" not in raw_input:
-            # BashOutput, the former name of this tool, determines the input.
-            rest = {key: value for key, value in raw_input.items() if key not in ("bash_id", "filter")}
-            raw_input = {"task_id": raw_input["bash_id"], "block": False, **rest}
         if profile.tasks.loose_output:
             known = {key: value for key, value in raw_input.items() if key in _OUTPUT_FIELDS}
             raw_input = {"task_id": "", **known}
@@ -54,8 +54,8 @@ def task_output_tool(profile: Profile) -> Tool:
     return Tool(
         name="TaskOutput",
         description=(
-            "Show how a task in the background stands and what it has printed. With `block` it"
-            " waits for the end, `timeout` milliseconds at most; without, it looks and returns."
+            "Return the status and the output of a background task. By default, wait until the task ends or `timeout`"
+            f" has passed. Of an output above {MAX_OUTPUT_CHARS:,} characters, only the end is returned."
         ),
         input_schema=_OUTPUT_SCHEMA,
         parse=parse,
@@ -71,7 +71,7 @@ def task_stop_tool(profile: Profile) -> Tool:
     """Return the TaskStop tool for a client version."""
     return Tool(
         name="TaskStop",
-        description="End a task in the background, with everything it started.",
+        description="Stop a background task and all processes that it started.",
         input_schema=_STOP_SCHEMA,
         parse=compile_checker(_STOP_SCHEMA, coerce=profile.availability.coerces),
         run=_stop_task,
@@ -85,7 +85,7 @@ def kill_shell_tool(profile: Profile) -> Tool:
     """Return the KillShell tool for an older client version."""
     return Tool(
         name="KillShell",
-        description="End a command in the background, with everything it started.",
+        description="Stop a background command and all processes that it started.",
         input_schema=_KILL_SCHEMA,
         parse=compile_checker(_KILL_SCHEMA, coerce=profile.availability.coerces),
         run=_kill_shell,
@@ -127,7 +127,7 @@ async def _show_output(value: Mapping[str, object], ctx: ToolContext) -> Output:
     else:
         output = task.output.text
         if task.output.dropped or len(output) > MAX_OUTPUT_CHARS:
-            output = f"[The end of a longer output, which is in {task.path}]\n{output[-MAX_OUTPUT_CHARS:]}"
+            output = f"[This is the end of the output. All of it is in {task.path}]\n{output[-MAX_OUTPUT_CHARS:]}"
         if task.sandbox_note:
             output = f"{output.rstrip()}\n{task.sandbox_note}".lstrip()
     # The oldest client has no exit code for a command that it killed.
@@ -183,7 +183,7 @@ async def _validate_stop(value: Mapping[str, object], ctx: ToolContext) -> Refus
 async def _stop_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
     task = _require_task(_requested_id(value) or "", ctx)
     await _end_task(task)
-    if ctx.profile.tasks.forgets_stopped:
+    if ctx.profile.tasks.forgets_ended:
         ctx.workspace.tasks.forget(task.id)
     return _json_output(
         {

@@ -32,23 +32,26 @@ from msgspec import structs
 from toolspan.errors import ToolError
 from toolspan.runtime.background import CommandTask, new_task_id
 from toolspan.runtime.context import CallContext, ToolContext, Workspace
-from toolspan.runtime.output_limits import ERROR_LIMIT, format_size, safe_file_name, spill_notice, truncate_middle
+from toolspan.runtime.output_limits import (
+    ERROR_LIMIT,
+    format_size,
+    safe_file_name,
+    spill_notice,
+    truncate_middle,
+    utf16_length,
+)
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.process import Capture, ChildProcess, Command, ExitStatus, Spill, StartError, TerminationError
-from toolspan.runtime.profiles import Profile, ShellValues
+from toolspan.runtime.profiles import Messages, Profile, ShellValues
+from toolspan.runtime.profiles.messages import INTERRUPT_NOTE
 from toolspan.runtime.sandbox.settings import SandboxUnavailable
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Issue, Valid
 from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubject
-from toolspan.shell.exit_status import found_nothing
-from toolspan.shell.programs import find_simple_commands
-from toolspan.shell.readonly import (
-    command_environment,
-    explain_exit_code,
-    harden_environment,
-    is_read_only,
-    prints_nothing,
-)
+from toolspan.shell.environment import command_environment, harden_environment
+from toolspan.shell.exit_status import explain_exit_code, found_nothing, prints_nothing
+from toolspan.shell.plans import find_simple_commands
+from toolspan.shell.readonly import is_read_only
 from toolspan.shell.syntax import NO_CONTROL_CHARACTERS
 from toolspan.tools.files.changes import rename_inputs
 from toolspan.tools.files.shell_views import describe_rewritten_files, record_shell_views
@@ -61,18 +64,22 @@ if TYPE_CHECKING:
     from toolspan.runtime.sandbox.active import SandboxedCommand
 
 _DESCRIPTION = """\
-Run a command in bash and return what it prints.
+Run a command line in bash and return its output and, if it fails, its exit code.
 
-Every call is a new shell: the current folder is kept for the next call as long as it lies in the
-project, variables and functions are not. Nothing can be typed into a command. A command that takes
-longer than its timeout is moved to the background or ended."""
+Each call starts a new shell. The next call starts in the folder where this one ends, if that is inside the project;
+variables, functions and aliases are lost. Commands cannot read from a terminal. A command that exceeds its timeout
+moves to the background or is stopped. Output above 30,000 characters is shortened or saved to a file.
+
+Prefer Read, Edit and Write to shell commands that show or change files."""
 _SCHEMA = object_schema(
     {
-        "command": text("What bash is to run"),
-        "timeout": number("Milliseconds it may take: 120000 unless given, 600000 at most"),
-        "description": text("In a few words, what the command is for"),
-        "run_in_background": flag("Start it and go on; its output goes to a file"),
-        "dangerouslyDisableSandbox": flag("Run it outside the sandbox, where there is one"),
+        "command": text("The command line to run."),
+        "timeout": number("The timeout in milliseconds. The default is 120000, the maximum 600000."),
+        "description": text("What the command does, in a few words."),
+        "run_in_background": flag("Return at once, while the command continues and writes its output to a file."),
+        "dangerouslyDisableSandbox": flag(
+            "Run the command outside the sandbox, if there is one. The user may be asked first."
+        ),
     },
     required=["command"],
 )
@@ -83,6 +90,8 @@ _MAX_OUTPUT_CHARS = 150_000
 _MEMORY_LIMIT = 8 << 20
 """The maximum number of output bytes held in memory. Images and text for the model need at most half of it."""
 _MAX_OUTPUT_FILE = 256 << 20
+_TAIL_BYTES = 2_000
+"""The maximum size of the output that is shown of a command that is moved to the background."""
 _PROGRESS_INTERVAL = 0.1
 _GRACE_SECONDS = 0.2
 _BACKGROUND_WAIT = 0.25
@@ -91,6 +100,9 @@ _HIGH_DESCRIPTORS = (700, 100, 10)
 """Descriptor numbers that scripts rarely use, in order of preference."""
 _DEFINES_PWD = re.compile(r"\bpwd\s*\(|\bfunction\s+pwd\b")
 _HIDDEN_CHARACTERS = "command contains control characters that would be hidden in the approval dialog"
+_BACKGROUND_FOLDER = (
+    "Session cwd remains {cwd}; directory changes made by the backgrounded command do not apply to subsequent commands."
+)
 _SEARCHES = re.compile(r"\brg\b")
 _WITHOUT_INPUT = re.compile(r"[^|<\n]*")
 """Commands that some clients end with ` < /dev/null`."""
@@ -107,7 +119,9 @@ def bash_tool(profile: Profile) -> Tool:
     check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
-        checked = check(rename_inputs(raw_input, {"timeout_ms": "timeout"})[0] if profile.files.aliases else raw_input)
+        checked = check(
+            rename_inputs(raw_input, {"timeout_ms": "timeout"})[0] if profile.files.newer_inputs else raw_input
+        )
         if not profile.shell.rejects_control_characters or isinstance(checked, Invalid):
             return checked
         is_hiding = NO_CONTROL_CHARACTERS.fullmatch(str(checked.value["command"])) is None
@@ -119,15 +133,21 @@ def bash_tool(profile: Profile) -> Tool:
         input_schema=_SCHEMA,
         parse=parse,
         run=lambda value, ctx: _run_bash(_BashRequest.parse(value, ctx.workspace.environment), ctx, profile.shell),
-        concurrent=lambda value: not value.get("run_in_background") and is_read_only(str(value["command"])),
+        concurrent=_only_reads,
+        only_reads=lambda value, _workspace: _only_reads(value),
         output_limit=None,
         render_result=_render_record,
         kind="shell",
+        sandboxed=True,
         subject=ToolSubject("command", "command"),
         hints=ToolHints("Run a command", destructive=True, open_world=True),
         output_schema=result_schema({"stdout": TEXT, "stderr": TEXT, "interrupted": FLAG}, backgroundTaskId=TEXT),
         replayable=True,
     )
+
+
+def _only_reads(value: Mapping[str, object]) -> bool:
+    return not value.get("run_in_background") and is_read_only(str(value["command"]))
 
 
 def _render_record(record: Mapping[str, object]) -> str:
@@ -179,10 +199,10 @@ async def _run_bash(request: _BashRequest, ctx: ToolContext, shell: ShellValues)
             cwd, project = ctx.cwd, ctx.workspace.project
             if cwd.is_dir():
                 raise ToolError(f"The command was not run. {problem}", kind="internal") from problem
-            message = f"The command was not run: its folder {cwd} does not exist any more."
+            message = f"The command was not run: the current folder {cwd} no longer exists."
             if cwd == project or not project.is_dir():
                 return ToolFailure(message, kind="not_found")
-            message += f" The next one starts in {project}."
+            message += f" The next command starts in {project}."
             return ToolFailure(message, kind="not_found", modify=lambda context: replace(context, cwd=project))
         ctx.partial = running.partial_output
         if request.background or request.timeout_ms < 0:
@@ -192,7 +212,7 @@ async def _run_bash(request: _BashRequest, ctx: ToolContext, shell: ShellValues)
                 with anyio.move_on_after(_BACKGROUND_WAIT):
                     await running.child.wait()
                     output = running.partial_output()
-            return _background_output(running, by_timeout=False, output=output)
+            return _background_output(running, ctx.profile.messages, by_timeout=False, output=output, cwd=ctx.cwd)
         exit = None
         try:
             with anyio.move_on_after(request.timeout_ms / 1000):
@@ -263,9 +283,9 @@ async def _handle_timeout(running: _RunningCommand, ctx: ToolContext) -> Output 
     commands = find_simple_commands(request.command)
     is_killed = commands and not commands[0].variables and commands[0].name in shell.killed_at_timeout
     if request.can_move and not is_killed:
-        output = running.partial_output() if shell.moved_keeps_output else ""
+        output = running.last_output() if shell.moved_keeps_output else ""
         _leave_in_background(running, ctx)
-        return _background_output(running, by_timeout=True, output=output)
+        return _background_output(running, ctx.profile.messages, by_timeout=True, output=output, cwd=ctx.cwd)
     await running.terminate()
     message = _join_nonempty(f"Exit code {_TIMED_OUT_CODE}", _timeout_text(running), running.failed_streams())
     running.output.discard()
@@ -321,7 +341,7 @@ def _open_cwd_file() -> Iterator[int]:
             break
     os.close(low_descriptor)
     if descriptor is None:
-        raise ToolError("No file descriptor is left to start a command with", kind="internal")
+        raise ToolError("The command was not run, because too many files are open.", kind="internal")
     try:
         yield descriptor
     finally:
@@ -383,12 +403,28 @@ class _RunningCommand:
     def partial_output(self) -> str:
         if self.shell.marks_errors:
             return _trim_output(self.failed_streams()[: self.request.output_limit])
-        return _trim_output(self.output.text[: self.request.output_limit])
+        return _trim_output(self._first_output())
+
+    def last_output(self) -> str:
+        """Return the last lines of the output, which show how far a command is, after a notice if there are more."""
+        data = self.output.data
+        if self.output.total <= _TAIL_BYTES:
+            return _trim_output(self._first_output())
+        tail = data[-_TAIL_BYTES:].decode("utf-8", "replace")
+        first_break = tail.find("\n")
+        if 0 <= first_break < len(tail) - 1:
+            tail = tail[first_break + 1 :]
+        notice = f"[\u2026 earlier output omitted; full output: {self.output_path}]"
+        return f"{notice}\n{tail}".rstrip(_BLANK_CHARS)
+
+    def _first_output(self) -> str:
+        """Return the beginning of the output. As in the client, its limit is in bytes."""
+        return self.output.data[: self.request.output_limit].decode("utf-8", "replace")
 
     def failed_streams(self) -> str:
         """Return a failed command's output, with stderr first if the streams are separate."""
         if self.shell.merges_streams:
-            return self.output.text[: self.request.output_limit]
+            return self._first_output()
         return _join_nonempty(self.child.stderr.text, self.child.stdout.text).rstrip(_BLANK_CHARS)
 
 
@@ -416,7 +452,7 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
         with suppress(ToolError):  # clients provide their own, too
             script = f'rg() {{ {shlex.quote(find_ripgrep(None))} "$@"; }}; {script}'
     sandbox = workspace.sandbox
-    is_inside = sandbox is not None and sandbox.runs_inside(
+    is_inside = sandbox is not None and sandbox.confines(
         PermissionRequest(ctx.call, request.input, ctx.cwd, workspace.project, known_as="Bash")
     )
     if is_inside:  # a line in the file proves that the shell itself was not killed
@@ -467,7 +503,9 @@ def _find_bash(environment: Mapping[str, str]) -> str:
             return path
     bash_path = shutil.which("bash", path=environment.get("PATH"))
     if bash_path is None:
-        raise ToolError("No bash was found here, neither in /bin nor on PATH", kind="internal")
+        raise ToolError(
+            "The command was not run, because bash was not found in /bin, in /usr/bin or on PATH.", kind="internal"
+        )
     return bash_path
 
 
@@ -524,7 +562,8 @@ def _finished_output(
     if hint:
         record["staleReadFileStateHint"] = hint
     content = output
-    if len(output) > running.request.output_limit:
+    size = utf16_length(output) if shell.overflow == "lines" else len(output.encode("utf-8", "replace"))
+    if size > running.request.output_limit:
         content, record = _cut_output(running, output, record, ctx.workspace.results_folder)
     running.output.discard()
     content = _join_nonempty(content, notice, hint)
@@ -535,37 +574,41 @@ def _finished_output(
 
 def _failed_output(running: _RunningCommand, code: int, notice: str, ctx: ToolContext) -> ToolFailure:
     streams, cause = running.failed_streams(), ""
-    if ctx.profile.refusals.interrupted_keeps_output:  # the oldest client assumes that it caused these codes itself
-        causes = {_KILLED_CODE: ctx.profile.refusals.interrupt_note, _TIMED_OUT_CODE: _timeout_text(running)}
+    if ctx.profile.shell.interrupted_keeps_output:  # the oldest client assumes that it caused these codes itself
+        causes = {_KILLED_CODE: INTERRUPT_NOTE, _TIMED_OUT_CODE: _timeout_text(running)}
         cause = causes.get(code, "")
     message = _join_nonempty(f"Exit code {code}", cause, streams, notice).rstrip(_BLANK_CHARS)
     running.output.discard()
-    if len(streams) > ERROR_LIMIT + running.shell.error_slack or not running.shell.error_slack:
+    if utf16_length(streams) > ERROR_LIMIT + running.shell.error_slack or not running.shell.error_slack:
         message = truncate_middle(message, ERROR_LIMIT)
     is_search = found_nothing(running.request.command, code, streams.strip())
     return ToolFailure(message, kind="nothing_found" if is_search else None, exit_code=code)
 
 
-def _background_output(running: _RunningCommand, *, by_timeout: bool, output: str) -> Output:
+def _background_output(
+    running: _RunningCommand, messages: Messages, *, by_timeout: bool, output: str, cwd: Path
+) -> Output:
     shell, request = running.shell, running.request
-    template = (shell.moved_text if by_timeout else "") or shell.started_text
+    template = messages.command_moved if by_timeout else messages.command_started
     seconds = max(1, math.floor(request.timeout_ms / 1000 + 0.5))
     notice = template.format(id=running.task_id, path=running.output_path, seconds=seconds)
     problem = running.output.spill_error
     if problem is not None:
-        notice += f" (nothing more can be written there: {problem.strerror or problem})"
+        notice += f" (the output can no longer be written there: {problem.strerror or problem})"
     record = _build_record(running, output) | {"backgroundTaskId": running.task_id}
     if by_timeout and shell.moved_keeps_output:
         record |= {"timedOutAfterMs": request.timeout_ms}
-    if by_timeout and shell.records_auto_move:
-        record |= {"assistantAutoBackgrounded": False}
-    return Output(_join_nonempty(output, notice), record, flag=False, background_task=running.task_id)
+    hint = ""
+    if shell.moved_keeps_output and any(part.name == "cd" for part in find_simple_commands(request.command) or ()):
+        hint = _BACKGROUND_FOLDER.format(cwd=cwd)
+        record |= {"backgroundCwdHint": hint}
+    return Output(_join_nonempty(output, notice, hint), record, flag=False, background_task=running.task_id)
 
 
 def _build_record(
     running: _RunningCommand, stdout: str, *, meaning: str | None = None, notice: str = ""
 ) -> dict[str, object]:
-    if notice and running.shell.notice_on_new_line:
+    if notice and running.shell.expects_output:
         notice = "\n" + notice
     record: dict[str, object] = {"stdout": stdout, "stderr": notice, "interrupted": False, "isImage": False}
     if meaning is not None:
@@ -595,7 +638,7 @@ def _cut_output(
         if captured.path is not None:
             shutil.move(captured.path, path)
         elif captured.dropped:
-            raise captured.spill_error or OSError("it is not in memory any more")
+            raise captured.spill_error or OSError("it exceeded the memory limit")
         else:
             path.write_bytes(captured.data)
     except OSError as problem:

@@ -42,12 +42,15 @@ _WRITTEN_TEXT = "written text"
 """The key of the new text in a validated input before blanks were trimmed; no input has this name."""
 _ALIASES = {"path": "file_path", "old_str": "old_string", "new_str": "new_string"}
 _SNIPPET_CONTEXT = 4
-_RECOVERED_NOTE = " (the file had changed since it was last read; the edit was made in its present content)"
+_RECOVERED_NOTE = " (the file had changed since you read it; the edit was applied to its current content)"
 _DESCRIPTION = """\
-Replace a text in a file by another. The old text has to be exactly as in the file and to stand
-there once, unless all occurrences are to be replaced; an empty one makes a new file."""
+Replace a string in a file. Read the file first.
+
+`old_string` must match the file exactly, including its indentation, and must occur only once unless `replace_all` is
+true: include enough surrounding lines to make it unique. An empty `old_string` creates a new file."""
 _SCHEMA = object_schema(
-    {"file_path": text("The file to change"), **EDIT_PROPERTIES}, required=["file_path", "old_string", "new_string"]
+    {"file_path": text("The path of the file to edit."), **EDIT_PROPERTIES},
+    required=["file_path", "old_string", "new_string"],
 )
 
 
@@ -55,11 +58,11 @@ _QUOTED_CHARS = 60
 """The number of characters of replaced text that the result of MultiEdit quotes."""
 _MULTI_EDIT_SCHEMA = object_schema(
     {
-        "file_path": text("The file to change"),
+        "file_path": text("The path of the file to edit."),
         "edits": {
             "type": "array",
             "minItems": 1,
-            "description": "The edits, in the order in which they are made",
+            "description": "The replacements, in the order in which they are made.",
             "items": object_schema(EDIT_PROPERTIES, required=["old_string", "new_string"]),
         },
     },
@@ -72,7 +75,7 @@ def edit_tool(profile: Profile) -> Tool:
     check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
-        if profile.files.aliases:
+        if profile.files.newer_inputs:
             raw_input, _ = rename_inputs(raw_input, _ALIASES)
         checked = check(raw_input)
         if isinstance(checked, Invalid):
@@ -93,7 +96,8 @@ def edit_tool(profile: Profile) -> Tool:
         records_intent=True,
         paths=lock_by_path("file_path"),
         kind="edit",
-        subject=ToolSubject("path", "file_path"),
+        reports_denied_files=True,
+        subject=ToolSubject("file", "file_path"),
         slow_after=5.0,
         hints=ToolHints("Edit a file", destructive=True),
         output_schema=result_schema({"filePath": TEXT, "oldString": TEXT, "newString": TEXT}),
@@ -125,7 +129,7 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange |
     file = load_for_edit(path, name, ctx, may_be_missing=creates, must_be_empty=creates)
     if isinstance(file, Refusal):
         return file
-    ranges = replacement.find_matches(file.text, values)
+    ranges = replacement.find_matches(file.text, ctx.profile.messages)
     if isinstance(ranges, Refusal):
         return STALE_FILE if file.is_stale and file.was_read else ranges
     changed = replacement.apply_to(file.text, ranges, values)
@@ -143,16 +147,18 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange |
             "userModified": False,
             "replaceAll": replacement.replace_all,
         }
-        note = CURRENT_NOTE if values.reports_current else ""
-        if values.reports_unseen and not fully_seen:
+        note = "" if values.snippet else CURRENT_NOTE
+        if not (values.snippet or fully_seen):
             note = ""
         if file.is_stale:
             record["staleRecovered"] = True
             note = _RECOVERED_NOTE
-        if values.reports_unseen and not fully_seen:
+        if not (values.snippet or fully_seen):
             record["contentNotInModelContext"] = True
         if replacement.replace_all:
-            message = values.all_replaced.format(path=name, old=replacement.old, new=replacement.new) + note
+            message = (
+                ctx.profile.messages.all_replaced.format(path=name, old=replacement.old, new=replacement.new) + note
+            )
         elif values.snippet:
             line = old.normalized.count("\n", 0, ranges[0].start)
             first = max(0, line - _SNIPPET_CONTEXT)
@@ -181,8 +187,8 @@ def multiedit_tool(profile: Profile) -> Tool:
     return Tool(
         name="MultiEdit",
         description=(
-            "Make several edits in one file, one after the other, each in what the last one left."
-            " Either all of them are made or none."
+            "Make several replacements in one file. Each one applies to the result of the previous one. If one of them"
+            " fails, the file is not changed."
         ),
         input_schema=_MULTI_EDIT_SCHEMA,
         parse=compile_checker(_MULTI_EDIT_SCHEMA, coerce=profile.availability.coerces),
@@ -190,7 +196,7 @@ def multiedit_tool(profile: Profile) -> Tool:
         validate=steps.validate,
         paths=lock_by_path("file_path"),
         kind="edit",
-        subject=ToolSubject("path", "file_path"),
+        subject=ToolSubject("file", "file_path"),
         slow_after=5.0,
         hints=ToolHints("Edit a file in several places", destructive=True),
         replayable=True,
@@ -207,9 +213,11 @@ def _plan_edits(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange 
         return file
     changed = file.text
     for number, edit in enumerate(edits, 1):
-        ranges = edit.find_matches(changed, ctx.profile.files)
+        ranges = edit.find_matches(changed, ctx.profile.messages)
         if isinstance(ranges, Refusal):
-            note = f"\nThis is edit {number} of {len(edits)}; none was made." if len(edits) > 1 else ""
+            note = (
+                f"\nThe file was not changed, because edit {number} of {len(edits)} failed." if len(edits) > 1 else ""
+            )
             return Refusal(ranges.text + note, ranges.kind)
         changed = edit.apply_to(changed, ranges, ctx.profile.files)
     after = changed

@@ -31,8 +31,8 @@ MAX_NAMES = 100
 _GLOB_CHARS = "*?[{"
 _SCHEMA = object_schema(
     {
-        "pattern": text("What names look like: `**/*.py`, `src/*.{js,ts}`"),
-        "path": text("The folder to look in; the current one if left"),
+        "pattern": text("The glob pattern, such as `**/*.py` or `src/*.{js,ts}`."),
+        "path": text("The folder to search. The default is the current folder."),
     },
     required=["pattern"],
 )
@@ -49,8 +49,9 @@ def glob_tool(profile: Profile) -> Tool:
     return Tool(
         name="Glob",
         description=(
-            "Find files by name, in a folder and all below it. Gives a hundred names at most, those"
-            " that were not changed for the longest time first."
+            "Find files whose paths match a glob pattern, in a folder and everything below it. Returns at most"
+            f" {MAX_NAMES} paths, the least recently changed first. Hidden files and those that .gitignore"
+            " excludes are included. To search inside files, use Grep."
         ),
         input_schema=_SCHEMA,
         parse=parse,
@@ -60,7 +61,7 @@ def glob_tool(profile: Profile) -> Tool:
         read_only=True,
         idempotent=True,
         kind="search",
-        subject=ToolSubject("path", "path"),
+        subject=ToolSubject("file", "path", pattern="pattern"),
         slow_after=5.0,
         hints=ToolHints("Find files by name", read_only=True),
         output_schema=result_schema({"filenames": TEXTS, "numFiles": NUMBER, "truncated": FLAG}),
@@ -75,14 +76,14 @@ async def _validate_folder(value: Mapping[str, object], ctx: ToolContext) -> Ref
 async def _run_glob(value: Mapping[str, object], ctx: ToolContext) -> Output:
     started = time.perf_counter()
     values, pattern = ctx.profile.search, str(value["pattern"])
-    if values.absolute_patterns and pattern.startswith("/"):
+    if values.relative_names and pattern.startswith("/"):
         first_special = next((at for at, char in enumerate(pattern) if char in _GLOB_CHARS), len(pattern))
         cut = pattern.rfind("/", 0, first_special)
         value, pattern = {"path": pattern[:cut] or "/"}, pattern[cut + 1 :]
     root = await to_thread.run_sync(require_search_root, value, ctx, "folder", abandon_on_cancel=True)
-    place = root.path if values.absolute_patterns else ctx.workspace.project
+    place = root.path if values.relative_names else ctx.workspace.project
     listing = await _list_files(pattern, root, place, ctx)
-    if values.absolute_patterns and not listing.total and pattern.startswith(f"{root.path.name}/"):
+    if values.relative_names and not listing.total and pattern.startswith(f"{root.path.name}/"):
         listing = await _list_files(pattern, root, root.path.parent, ctx)
     cwd = os.fsencode(ctx.cwd).rstrip(b"/") + b"/"
     names = [shorten_name(name, cwd if values.relative_names else b"") for name in listing.names]
@@ -94,12 +95,12 @@ async def _run_glob(value: Mapping[str, object], ctx: ToolContext) -> Output:
         "truncated": omitted_count > 0,
     }
     lines = names or ["No files found"]
-    if values.counts_matches:
+    if values.reports_totals:
         record |= {"totalMatches": listing.total, "countIsComplete": True}
-    if omitted_count and values.counts_matches:
+    if omitted_count and values.reports_totals:
         note = (
             f"(Showing {len(names)} of {listing.total} matching files; {omitted_count} more are not"
-            " listed. A narrower pattern or path shows them.)"
+            " listed. Use a narrower pattern or path to see them.)"
         )
         lines = [*lines, note]
     elif omitted_count:
@@ -113,7 +114,7 @@ async def _list_files(pattern: str, root: SearchRoot, place: Path, ctx: ToolCont
     arguments = ["--files", "--no-ignore", "--sort=modified", f"--glob={pattern}"]
     listing = FileListing(
         MAX_NAMES,
-        count_all=values.counts_matches,
+        count_all=values.reports_totals,
         is_hidden=None if is_hidden is None else lambda name: is_hidden(os.fsdecode(name)),
     )
     await run_ripgrep(ctx, arguments, root, listing.add_output, place)

@@ -51,34 +51,43 @@ _MODE_FLAGS: Mapping[_OutputMode, str] = {
     "files_with_matches": "--files-with-matches",
     "count": "--count",
 }
+_CONTEXT_DESCRIPTION = "In `content` mode, the number of lines to show"
 _NO_FILES_TEXT = "No files found"
 _NO_MATCHES_TEXT = "No matches found"
 _PAST_END_TEXT = "No entries at this offset"
-_OVERFLOW_NOTE = "\n\n[There is more, too much to be kept: ask for less.]"
+_OVERFLOW_NOTE = "\n\n[The results are incomplete, because there are too many. Narrow the search.]"
 
 
 def grep_tool(profile: Profile) -> Tool:
     """Return the Grep tool for a client version."""
     extra = {
-        "context": number("Lines to show around each match"),
-        "-o": flag("Show only what matched of each line"),
+        "context": number(f"{_CONTEXT_DESCRIPTION} before and after each match. Overrides -A and -B."),
+        "-o": flag("Show only the matching part of each line, in `content` mode."),
     }
+    default_limit = profile.search.default_limit
+    limit_description = "" if default_limit is None else f" The default is {default_limit}; 0 means no limit."
     schema = object_schema(
         {
-            "pattern": text("The regular expression"),
-            "path": text("File or folder; the current one if left"),
-            "glob": text("Only files with such names: `*.{ts,tsx}`"),
-            "output_mode": text("Lines, files (the default) or numbers of lines", enum=[*_MODE_FLAGS]),
-            "-B": number("Lines to show before each match"),
-            "-A": number("Lines to show after each match"),
-            "-C": number("Lines to show around each match"),
-            "-n": flag("Show line numbers; they are unless told not"),
-            "-i": flag("Upper and lower case are the same"),
-            "type": text("Only files of this type: py, rust, md"),
-            "head_limit": number("How many lines or files to give"),
-            "offset": number("How many of them to leave out first"),
-            "multiline": flag("The pattern may span lines"),
-            **{name: field for name, field in extra.items() if name in profile.search.grep_inputs},
+            "pattern": text("The regular expression to search for."),
+            "path": text("The file or folder to search. The default is the current folder."),
+            "glob": text("Search only files that match this glob pattern, such as `*.{ts,tsx}`."),
+            "output_mode": text(
+                (
+                    "`content` returns the matching lines, `files_with_matches` the paths of the files, and"
+                    " `count` the number of matching lines per file. The default is `files_with_matches`."
+                ),
+                enum=[*_MODE_FLAGS],
+            ),
+            "-B": number(f"{_CONTEXT_DESCRIPTION} before each match."),
+            "-A": number(f"{_CONTEXT_DESCRIPTION} after each match."),
+            "-C": number(f"{_CONTEXT_DESCRIPTION} before and after each match. Overrides -A and -B."),
+            "-n": flag("Show line numbers, in `content` mode. The default is true."),
+            "-i": flag("Ignore the difference between upper and lower case."),
+            "type": text("Search only files of this type, such as `py`, `rust` or `md`."),
+            "head_limit": number(f"The maximum number of lines or files to return.{limit_description}"),
+            "offset": number("The number of lines or files to skip at the start."),
+            "multiline": flag("Let the pattern match across lines, and `.` match line breaks."),
+            **(extra if profile.search.newer_inputs else {}),
         },
         required=["pattern"],
     )
@@ -91,8 +100,9 @@ def grep_tool(profile: Profile) -> Tool:
     return Tool(
         name="Grep",
         description=(
-            "Search files with a regular expression (ripgrep's). Gives the files that match, or"
-            " their matching lines with some around them, or how many lines match in each."
+            "Search the contents of files with a regular expression in ripgrep's syntax. Returns the files that match,"
+            " the matching lines with context, or the number of matching lines per file. Files that .gitignore excludes"
+            " are skipped."
         ),
         input_schema=schema,
         parse=parse,
@@ -101,9 +111,9 @@ def grep_tool(profile: Profile) -> Tool:
         concurrent=True,
         read_only=True,
         idempotent=True,
-        output_limit=None if profile.search.cuts_content else _OUTPUT_LIMIT,
+        output_limit=None if profile.search.output_limit else _OUTPUT_LIMIT,
         kind="search",
-        subject=ToolSubject("path", "path"),
+        subject=ToolSubject("file", "path"),
         slow_after=5.0,
         hints=ToolHints("Search in files", read_only=True),
         output_schema=result_schema({"mode": TEXT, "filenames": TEXTS, "numFiles": NUMBER}),
@@ -145,7 +155,7 @@ class GrepOptions:
         """Create the options from a validated input."""
         limit = _as_number(value.get("head_limit"))
         max_results = values.default_limit if limit is None else max(0, int(limit))
-        if limit == 0 and values.zero_is_all:
+        if limit == 0 and values.checks_range:
             max_results = None
         return cls(
             value=value,
@@ -174,6 +184,8 @@ class GrepOptions:
         """Return ripgrep's arguments for this search, without the path."""
         value = self.value
         arguments = [_MODE_FLAGS[self.mode], "--with-filename"]
+        if self.mode != "files_with_matches":
+            arguments.append("--sort=path")
         if self.mode == "content":
             arguments += [
                 f"--max-columns={_MAX_COLUMNS}",
@@ -239,7 +251,7 @@ class _Collector:
     def _applied_range(self) -> dict[str, object]:
         limit, needed = self._options.limit, self._options.needed_count
         applied: dict[str, object] = {}
-        if self._values.reports_whole_range:
+        if not self._values.checks_range:
             if limit is not None:
                 applied["appliedLimit"] = limit
         elif needed is not None and self.total > needed:
@@ -251,7 +263,7 @@ class _Collector:
     def _pagination(self) -> str:
         """Describe the limit and offset for the model; empty if all results are returned."""
         applied = self._applied_range()
-        if self._values.reports_whole_range:
+        if not self._values.checks_range:
             if not any(applied.values()):
                 return ""
             limit = applied.get("appliedLimit", "undefined")  # older clients print this
@@ -347,7 +359,7 @@ class _MatchingLines(_Collector):
         if self._values.reports_totals:
             record["totalLines"] = self.total
         record |= self._applied_range()
-        max_chars = self._values.cuts_content
+        max_chars = self._values.output_limit
         if not self._lines:
             content = self._empty_text(_NO_MATCHES_TEXT)
         elif max_chars is not None and len(content) > max_chars:
@@ -374,7 +386,7 @@ class _MatchingLines(_Collector):
         if not self._root.is_folder:
             return decode_name(visible)
         line = separator + visible
-        if separator == b"-" and not self._values.relative_context and b":" not in record.name + line:
+        if separator == b"-" and not self._values.relative_names and b":" not in record.name + line:
             return decode_name(record.name + line)
         return shorten_name(record.name, self._cwd) + decode_name(line)
 

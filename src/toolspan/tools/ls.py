@@ -31,11 +31,14 @@ from toolspan.tools.schemas import TEXTS, object_schema, text
 MAX_ENTRIES = 1_000
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY
 _MALWARE_NOTE = "\n\nNOTE: do any of the files above seem malicious? If so, you MUST refuse to continue work."
-_TRUNCATED_NOTE = f"\n(There are more than {MAX_ENTRIES} entries; those deepest below are not listed.)"
+_TRUNCATED_NOTE = f"\n(There are more than {MAX_ENTRIES} entries. The most deeply nested ones are not listed.)"
 _SCHEMA = object_schema(
     {
-        "path": text("The folder to list"),
-        "ignore": {**TEXTS, "description": "Names or paths to leave out, as globs: `*.tmp`, `node_modules`"},
+        "path": text("The folder to list."),
+        "ignore": {
+            **TEXTS,
+            "description": "Glob patterns of names or paths to skip, such as `*.tmp` or `node_modules`.",
+        },
     },
     required=["path"],
 )
@@ -45,7 +48,10 @@ def ls_tool(profile: Profile) -> Tool:
     """Return the LS tool, which only old client versions have."""
     return Tool(
         name="LS",
-        description="List a folder and what is below it. Names that begin with a dot are left out.",
+        description=(
+            "List the files and folders in a folder and everything below it, except names that begin with"
+            f" a dot. Returns at most {MAX_ENTRIES:,} entries."
+        ),
         input_schema=_SCHEMA,
         parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
         run=_run_ls,
@@ -54,7 +60,7 @@ def ls_tool(profile: Profile) -> Tool:
         read_only=True,
         idempotent=True,
         kind="search",
-        subject=ToolSubject("path", "path"),
+        subject=ToolSubject("file", "path"),
         slow_after=2.0,
         hints=ToolHints("List a folder", read_only=True),
         replayable=True,

@@ -45,11 +45,14 @@ _EditMode = Literal["replace", "insert", "delete"]
 _CELL_INDEX = re.compile(r"cell-(\d{1,9})", re.ASCII)
 _SCHEMA = object_schema(
     {
-        "notebook_path": text("The notebook"),
-        "cell_id": text("The cell; a new one is inserted after it, or first if this is left out"),
-        "new_source": text("The cell's new source"),
-        "cell_type": text("What the cell is; a new one needs it", enum=["code", "markdown"]),
-        "edit_mode": text("What to do; replace if left out", enum=["replace", "insert", "delete"]),
+        "notebook_path": text("The path of the notebook."),
+        "cell_id": text(
+            "The id of the cell, or `cell-N` for its position, counted from 0. With `insert`, the new"
+            " cell follows it; without an id, it becomes the first cell."
+        ),
+        "new_source": text("The new source of the cell. It is ignored with `delete`."),
+        "cell_type": text("The type of the cell. It is required with `insert`.", enum=["code", "markdown"]),
+        "edit_mode": text("What to do with the cell. The default is `replace`.", enum=["replace", "insert", "delete"]),
     },
     required=["notebook_path", "new_source"],
 )
@@ -68,7 +71,9 @@ def notebook_edit_tool(profile: Profile) -> Tool:
     steps = PlannedTool(_plan_cell_edit)
     return Tool(
         name="NotebookEdit",
-        description="Replace, add or delete one cell of a Jupyter notebook.",
+        description=(
+            "Replace, insert or delete one cell of a Jupyter notebook. Replacing a code cell also removes its outputs."
+        ),
         input_schema=_SCHEMA,
         parse=parse,
         run=steps.run,
@@ -76,7 +81,7 @@ def notebook_edit_tool(profile: Profile) -> Tool:
         records_intent=True,
         paths=lock_by_path("notebook_path"),
         kind="edit",
-        subject=ToolSubject("path", "notebook_path"),
+        subject=ToolSubject("file", "notebook_path"),
         slow_after=5.0,
         hints=ToolHints("Edit a notebook", destructive=True),
         replayable=True,
@@ -117,7 +122,7 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedCha
     loaded = read_file(path, MAX_EDITABLE_BYTES, permitted_target(path, ctx))
     stale = check_not_stale(loaded, state)
     was_read = state is not None and state.range is not None
-    if stale and values.read_first and (was_read or not ctx.profile.files.recovers_stale):
+    if stale and values.checks_first and (was_read or not ctx.profile.files.recovers_stale):
         return stale
     old_text = decode_text(loaded.data)
     try:
@@ -129,13 +134,15 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedCha
         return index
     cell_id = _new_cell_id(notebook) if request.mode == "insert" else request.cell_id
     unnamed = "a new cell"
-    if not values.names_all_cells and not _has_cell_ids(notebook):
+    if not values.full_records and not _has_cell_ids(notebook):
         cell_id, unnamed = None, "cell undefined"  # older clients print this
     raw = _edited_text(notebook, index, request, cell_id)
+    if old_text.raw.endswith("\n"):
+        raw += "\n"
 
     def make_output() -> Output:
         record: dict[str, object] = {"new_source": request.source}
-        if values.records_old_source and request.mode != "insert":
+        if values.full_records and request.mode != "insert":
             source = notebook.cells[index].get("source")
             joined = "".join(map(str, source)) if isinstance(source, list) else str(source or "")
             record["old_source"] = replace_surrogates(joined)
@@ -149,7 +156,7 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedCha
         if cell_id is not None:
             record["cell_id"] = cell_id
         record["error"] = ""
-        if values.records_file:
+        if values.full_records:
             record["notebook_path"] = replace_surrogates(str(path))
             record["original_file"] = old_text.printable
             record["updated_file"] = replace_undecodable(raw, old_text.codec)
@@ -175,14 +182,14 @@ def _check_request(request: _CellEditRequest, ctx: ToolContext) -> Refusal | Non
         expands = ctx.profile.files.expands_home
         stat_result = stat_path(request.path) if expands else stat_tool_path(request.name, ctx)
     missing = Refusal("Notebook file does not exist.", "not_found")
-    if stat_result is None and not values.name_first:
+    if stat_result is None and not values.checks_first:
         return missing
     if request.path.suffix != ".ipynb":
-        message = "File must be a Jupyter notebook (.ipynb file). Other files are changed with Edit."
+        message = "File must be a Jupyter notebook (.ipynb file). Use Edit for other files."
         return Refusal(message, "invalid_input")
     if request.mode == "insert" and request.cell_type is None:
         return Refusal("Cell type is required when using edit_mode=insert.", "invalid_input")
-    if values.read_first and (request.ends_with_slash or find_file_state(request.path, ctx) is None):
+    if values.checks_first and (request.ends_with_slash or find_file_state(request.path, ctx) is None):
         return UNREAD_FILE
     return missing if stat_result is None else check_regular_file(str(request.path), stat_result.st_mode)
 

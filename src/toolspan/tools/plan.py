@@ -26,18 +26,18 @@ MAX_PLAN_CHARS = 1 << 20
 _ENTER_SCHEMA = object_schema({})
 _EXIT_SCHEMA = object_schema(
     {
-        "plan": text("The plan, in Markdown"),
-        "planFilePath": text("Where the plan is written down"),
+        "plan": text("The plan in Markdown."),
+        "planFilePath": text("The path of the file that contains the plan."),
         "allowedPrompts": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "What the plan needs to be allowed",
+            "description": "The permissions that the plan needs. They are recorded, not granted.",
         },
     }
 )
 _ENTERED_MESSAGE = """\
-Entered plan mode. Look around and think; change nothing yet but the plan file {path}. Show the plan
-with ExitPlanMode when it is complete."""
+Entered plan mode. Explore the project and make a plan, and change nothing except the plan file {path}.
+When the plan is complete, call ExitPlanMode to show it to the user."""
 _APPROVED_MESSAGE = """\
 User has approved your plan. You can now start coding.
 
@@ -52,12 +52,16 @@ def enter_plan_tool(profile: Profile) -> Tool:
     """Return the EnterPlanMode tool for a client version."""
     return Tool(
         name="EnterPlanMode",
-        description="Begin to plan: until ExitPlanMode, nothing but the plan file is changed.",
+        description=(
+            "Enter plan mode, in which you explore and plan and may change only the plan file. Use it"
+            " before larger changes, so that the user can agree with the approach. ExitPlanMode ends it."
+        ),
         input_schema=_ENTER_SCHEMA,
         parse=compile_checker(_ENTER_SCHEMA, coerce=profile.availability.coerces),
         run=_enter_plan_mode,
         read_only=True,
-        approval_prompt=profile.plan.enter_question,
+        approval_prompt="Enter plan mode?" if profile.tasks.asks_to_plan else None,
+        needs_user=True,
         kind="plan",
     )
 
@@ -66,12 +70,22 @@ def exit_plan_tool(profile: Profile) -> Tool:
     """Return the ExitPlanMode tool for a client version."""
     return Tool(
         name="ExitPlanMode",
-        description="Show the plan to the person, and leave plan mode when they agree with it.",
+        description=(
+            "Show the plan to the user, and leave plan mode if they approve it."
+            " Use it only in plan mode, and only if you have planned a change, not to answer a question. "
+            + (
+                "The plan is in `plan`."
+                if profile.tasks.plan_source == "input"
+                else "Write the plan to the plan file first: `plan` is ignored."
+            )
+        ),
         input_schema=_EXIT_SCHEMA,
         parse=compile_checker(_EXIT_SCHEMA, coerce=profile.availability.coerces),
         run=_exit_plan_mode,
         read_only=True,
-        approval_prompt=profile.plan.exit_question,
+        approval_prompt="Exit plan mode?",
+        only_in_mode="plan",
+        needs_user=True,
         kind="plan",
     )
 
@@ -82,22 +96,20 @@ async def _enter_plan_mode(_value: Mapping[str, object], ctx: ToolContext) -> Ou
 
 
 async def _exit_plan_mode(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    values = ctx.profile.plan
+    source = ctx.profile.tasks.plan_source
     path = _plan_file(ctx)
     saved_plan = None
     with suppress(OSError):
         async with await anyio.open_file(path, encoding="utf-8", errors="replace") as file:
             saved_plan = await file.read(MAX_PLAN_CHARS)
     input_plan = value.get("plan")
-    plan = input_plan if isinstance(input_plan, str) and values.source == "input" else saved_plan
-    if plan is None and values.source == "needed_file":
+    plan = input_plan if isinstance(input_plan, str) and source == "input" else saved_plan
+    if plan is None and source == "needed_file":
         raise ToolError(
             f"No plan file found at {path}. Please write your plan to this file before calling ExitPlanMode.",
             kind="not_found",
         )
     record: dict[str, object] = {"plan": plan, "isAgent": ctx.agent_id is not None, "filePath": str(path)}
-    if values.records_edited and plan != saved_plan:
-        record["planWasEdited"] = True
     message = _EXIT_APPROVED_MESSAGE if plan is None else _APPROVED_MESSAGE.format(path=path, plan=plan)
     return Output(message, record, modify=_set_permission_mode("default"))
 
@@ -113,37 +125,49 @@ def _set_permission_mode(mode: str) -> Callable[[CallContext], CallContext]:
 
 
 _DESCRIPTION = """\
-Ask the person who works with you one to four questions, each with two to four options to choose
-from; they can also answer in their own words. For decisions that are theirs, not for what can be
-found out."""
+Ask the user one to four questions, each with two to four options, and return the answers. The user can also answer in
+their own words.
+Use it for decisions that only the user can make, not for facts that you can find out yourself."""
 
 _OPTION_SCHEMA = object_schema(
     {
-        "label": text("The option in a few words"),
-        "description": text("What choosing it means"),
-        "preview": text("What it would look like"),
+        "label": text("The name of the option, in a few words."),
+        "description": text("What it means to choose this option."),
+        "preview": text("An example or a sketch of the result, in Markdown."),
     },
     required=["label", "description"],
 )
 _QUESTION_SCHEMA = object_schema(
     {
-        "question": text("The whole question"),
-        "header": text("One or two words to find it by"),
-        "options": {"type": "array", "items": _OPTION_SCHEMA, "minItems": 2, "maxItems": 4},
-        "multiSelect": flag("Several options may be chosen", default=False),
+        "question": text("The question, as a complete sentence."),
+        "header": text("A label for the question, in one or two words."),
+        "options": {
+            "type": "array",
+            "items": _OPTION_SCHEMA,
+            "minItems": 2,
+            "maxItems": 4,
+            "description": "The options from which the user chooses.",
+        },
+        "multiSelect": flag("Let the user choose several options.", default=False),
     },
     required=["question", "header", "options"],
 )
 _SCHEMA = object_schema(
     {
-        "questions": {"type": "array", "items": _QUESTION_SCHEMA, "minItems": 1, "maxItems": 4},
+        "questions": {
+            "type": "array",
+            "items": _QUESTION_SCHEMA,
+            "minItems": 1,
+            "maxItems": 4,
+            "description": "The questions.",
+        },
         "answers": {
             "type": "object",
             "additionalProperties": TEXT,
-            "description": "Filled in by whoever is asked",
+            "description": "The answers by question. The user fills them in; do not set them.",
         },
-        "annotations": {"type": "object", "description": "Notes of whoever is asked"},
-        "metadata": {"type": "object", "description": "For the program around the session"},
+        "annotations": {"type": "object", "description": "Notes by the user. Do not set them."},
+        "metadata": {"type": "object", "description": "Values for the program that runs the session. Do not set them."},
     },
     required=["questions"],
 )
@@ -159,19 +183,20 @@ def ask_tool(profile: Profile) -> Tool:
         run=_ask_user,
         concurrent=True,
         read_only=True,
-        approval_prompt=profile.plan.answer_question,
+        approval_prompt="Answer questions?",
+        needs_user=True,
         kind="question",
     )
 
 
 async def _ask_user(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    values = ctx.profile.plan
+    messages = ctx.profile.messages
     raw_answers = value.get("answers")
     answers = dict(raw_answers) if isinstance(raw_answers, Mapping) else {}
     record: dict[str, object] = {"questions": value["questions"], "answers": answers}
     if value.get("annotations"):
         record["annotations"] = value["annotations"]
-    if not answers and values.unanswered:
-        return Output(values.unanswered, record)
+    if not answers:
+        return Output(messages.unanswered, record)
     answer_text = ", ".join(f'"{question}"="{answer}"' for question, answer in answers.items())
-    return Output(values.answered.format(answers=answer_text), record)
+    return Output(messages.answered.format(answers=answer_text), record)

@@ -21,6 +21,7 @@ from toolspan.errors import ToolError
 from toolspan.runtime.context import FileState, ToolContext
 from toolspan.runtime.output_limits import safe_file_name
 from toolspan.runtime.profiles import FileValues, Profile
+from toolspan.runtime.profiles.messages import UNRESOLVED_LINK
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
@@ -61,40 +62,44 @@ _PROCESS_FILE = re.compile(
 """Files about processes and the kernel that newer clients do not read."""
 _MARK_SIZES = (2, 3)
 """The sizes of byte order marks."""
-_UNCHANGED_MESSAGE = "Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead."
-_BAD_BYTES_NOTE = "\n\n[This file has bytes that are not valid text in its encoding; each is shown as \ufffd.]"
+_BEYOND_END = "Warning: the file exists but is shorter than the provided offset ({offset}). The file has {lines} lines."
+_BAD_BYTES_NOTE = "\n\n[This file contains bytes that are not valid in its encoding. Each of them is shown as \ufffd.]"
 _DESCRIPTION = """\
-Show a file. Text comes with line numbers, from `offset` on and `limit` lines long when these are
-given; images, PDF documents and Jupyter notebooks come as what they are. Very large files need a
-range. Paths are absolute, or relative to the current folder."""
+Return the content of a file: text with line numbers, images, PDF documents, or Jupyter notebooks with their outputs.
+
+Paths are absolute or relative to the current folder. A text file above 256 KB needs a range of lines, `offset` and
+`limit`; to find the right lines, search it first. To list a folder, use Bash with ls."""
 
 
 def read_tool(profile: Profile) -> Tool:
     """Return the Read tool for a client version."""
-    drops_invalid_range = profile.files.odd_range == "dropped"
-    number = "integer" if profile.files.whole_numbers else "number"
-    offset: Schema = {"type": number, "description": "The first line to show"}
-    limit: Schema = {"type": number, "description": "How many lines to show"}
+    drops_invalid_range = not profile.files.loose_ranges
+    number = "number" if profile.files.loose_ranges else "integer"
+    offset: Schema = {"type": number, "description": "The number of the first line to return. The default is 1."}
+    limit: Schema = {
+        "type": number,
+        "description": "The maximum number of lines to return. The default is all that follow.",
+    }
     if drops_invalid_range:
         offset["minimum"] = 0
         limit["exclusiveMinimum"] = 0
     extra = {
-        "pages": text("Pages of a PDF, such as 1-5"),
-        "allow_large": flag("Show a large file whole all the same"),
+        "pages": text(f"The pages of a PDF to return, such as `3` or `1-5`; at most {MAX_PAGES}."),
+        "allow_large": flag("Return a text file above 256 KB, up to 16 MB, without a range."),
     }
     schema = object_schema(
         {
-            "file_path": text("The file to read"),
+            "file_path": text("The path of the file to read."),
             "offset": offset,
             "limit": limit,
-            **{name: field for name, field in extra.items() if name in profile.files.extra_inputs},
+            **(extra if profile.files.newer_inputs else {}),
         },
         required=["file_path"],
     )
     check = compile_checker(schema, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
-        if profile.files.aliases:
+        if profile.files.newer_inputs:
             raw_input, _ = rename_inputs(raw_input, {"description": "", "length": "limit"})
             raw_input = {name: _unwrap_item(value) if name in _RANGE else value for name, value in raw_input.items()}
         if drops_invalid_range:
@@ -122,7 +127,8 @@ def read_tool(profile: Profile) -> Tool:
         output_limit=None,  # the content is already limited and must not be moved to a file
         paths=lock_by_path("file_path"),
         kind="read",
-        subject=ToolSubject("path", "file_path"),
+        reports_denied_files=True,
+        subject=ToolSubject("file", "file_path"),
         slow_after=2.0,
         hints=ToolHints("Read a file", read_only=True),
         output_schema=result_schema({"type": TEXT, "file": {"type": "object"}}),
@@ -165,7 +171,7 @@ class _ReadRequest:
             offset=1 if offset is None or (offset == 0 and values.zero_is_first) else offset,
             limit=_finite_int(value.get("limit")),
             pages=pages if isinstance(pages, str) and pages else None,
-            has_range=value.get("limit") is not None or (values.limits_range and value.get("offset") is not None),
+            has_range=value.get("limit") is not None or (values.loose_ranges and value.get("offset") is not None),
             max_bytes=MAX_LARGE_BYTES if value.get("allow_large") is True else MAX_TEXT_BYTES,
             values=values,
             ctx=ctx,
@@ -230,19 +236,19 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     try:
         stat_result = stat_tool_path(request.name, ctx, operation="open")
     except ToolError as error:
-        if request.values.unresolved_link and error.message.startswith("ELOOP"):
-            message = request.values.unresolved_link.format(path=replace_surrogates(str(request.path)))
+        if request.values.refuses_links and error.message.startswith("ELOOP"):
+            message = UNRESOLVED_LINK.format(path=replace_surrogates(str(request.path)))
             raise ToolError(message, kind="invalid_input") from error
         raise
     if stat_result is None:
-        refusal = missing_file_refusal(request.path, request.name, request.values.read_missing, ctx)
+        refusal = missing_file_refusal(request.path, request.name, ctx.profile.messages.read_missing, ctx)
         raise ToolError(refusal.text, kind=refusal.kind)
     if stat.S_ISDIR(stat_result.st_mode):
         raise _folder_error(request)
     target = request.target
     is_special = values.refuses_process_files and target.is_relative_to("/proc")
     if (is_special and _PROCESS_FILE.fullmatch(str(real_path(target)))) or not is_regular_or_null(stat_result):
-        raise ToolError(values.device.format(path=request.name), kind="invalid_input")
+        raise ToolError(ctx.profile.messages.device.format(path=request.name), kind="invalid_input")
     if stat_result.st_size == 0 and request.suffix in (*MEDIA_TYPES, ".pdf"):
         noun = "PDF" if request.suffix == ".pdf" else "Image"
         raise ToolError(f"{noun} file is empty: {replace_surrogates(str(request.path))}", kind="invalid_input")
@@ -254,7 +260,7 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         return _view_notebook(request, ctx)
     if oversize := _oversize_refusal(request, stat_result.st_size):
         raise ToolError(oversize.text, kind=oversize.kind)
-    return _view_lines(request, ctx)
+    return _view_lines(request)
 
 
 def _folder_error(request: _ReadRequest) -> ToolError:
@@ -266,7 +272,7 @@ def _folder_error(request: _ReadRequest) -> ToolError:
     shown = path
     if request.values.names_slash and request.ends_with_slash:
         shown += "/" if request.path.is_symlink() else "//"
-    message = request.values.unreadable_folder.format(path=shown if path.strip("/") else "/")
+    message = request.ctx.profile.messages.unreadable_folder.format(path=shown if path.strip("/") else "/")
     return ToolError(message, kind="is_directory")
 
 
@@ -281,33 +287,33 @@ def _find_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal | None:
     if request.pages is not None:
         page_range, pages = PageRange.parse(request.pages), replace_surrogates(request.pages)
         if page_range is None:
-            advice = "Use a page or a range, such as 3 or 1-5; the first page is 1."
+            advice = "Use a page or a range of pages, such as 3 or 1-5. The first page is 1."
             return Refusal(f'Invalid pages parameter: "{pages}". {advice}', "invalid_input")
         if page_range.last is None or page_range.last - page_range.first >= MAX_PAGES:
             message = f'Page range "{pages}" exceeds maximum of {MAX_PAGES} pages per request.'
             return Refusal(f"{message} Please use a smaller range.", "too_large")
     if values.refuses_process_files and _PROCESS_FILE.fullmatch(os.path.normpath(request.path)):
-        return Refusal(values.device.format(path=request.name), "invalid_input")
+        return Refusal(ctx.profile.messages.device.format(path=request.name), "invalid_input")
     is_binary = request.suffix in values.binary_suffixes and not (values.names_slash and request.ends_with_slash)
     try:
         stat_result = stat_tool_path(request.name, ctx, operation="open")
     except ToolError:
         return None  # the run reports the problem
     if stat_result is None and values.checks_early:
-        return missing_file_refusal(request.path, request.name, values.read_missing, ctx)
+        return missing_file_refusal(request.path, request.name, ctx.profile.messages.read_missing, ctx)
     if stat_result is not None:
         if stat.S_ISDIR(stat_result.st_mode):
             return None
         if not is_regular_or_null(stat_result):
             is_link = values.refuses_process_files and request.path.is_symlink()
-            return None if is_link else Refusal(values.device.format(path=request.name), "invalid_input")
+            return None if is_link else Refusal(ctx.profile.messages.device.format(path=request.name), "invalid_input")
         if values.checks_early and stat_result.st_size == 0 and request.suffix in MEDIA_TYPES:
             return Refusal("Empty image files cannot be processed.", "invalid_input")
     if is_binary:
         kind = f"{request.path.suffix} file".lstrip()
         return Refusal(
             "This tool cannot read binary files. The file appears to be a binary"
-            f" {replace_surrogates(kind)}. Look at it with a program that knows its format.",
+            f" {replace_surrogates(kind)}. Use Bash with a program that reads this format.",
             "invalid_input",
         )
     return _oversize_refusal(request, stat_result.st_size) if stat_result and values.checks_early else None
@@ -321,17 +327,17 @@ def _oversize_refusal(request: _ReadRequest, size: int) -> Refusal | None:
 
 
 def _oversize_message(request: _ReadRequest, size: int) -> str:
-    message = request.values.too_large.format(size=format_size(size), most=format_size(request.max_bytes))
-    return f"{message} Read a part of it with offset and limit, or search in it."
+    message = f"File content ({format_size(size)}) exceeds maximum allowed size ({format_size(request.max_bytes)})."
+    return f"{message} Read a part of it with `offset` and `limit`, or search it."
 
 
-def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
+def _view_lines(request: _ReadRequest) -> _FileView:
     values, offset = request.values, request.offset
     skip = offset - 1 if offset else 0
-    if values.odd_range != "from_end":
+    if not values.loose_ranges:
         skip = max(0, skip)
     limit = request.limit
-    if limit is not None and values.odd_range == "from_end" and (skip < 0 or limit < 0):
+    if limit is not None and values.loose_ranges and (skip < 0 or limit < 0):
         total = read_line_range(
             request.path, LineRange(0, 0), request.max_bytes, request.target, utf16=False
         ).total_lines
@@ -344,19 +350,11 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         line_range,
         MAX_LARGE_BYTES,
         request.target,
-        utf16=values.decodes_utf16,
-        drops_return=values.drops_last_return,
+        utf16=values.detects_encodings,
+        drops_return=values.detects_encodings,
     )
-    if values.limits_range and (size := len(window.text.encode())) > request.max_bytes:
+    if values.loose_ranges and (size := len(window.text.encode())) > request.max_bytes:
         raise ToolError(_oversize_message(request, size), kind="too_large")
-    previous = ctx.files.get(request.path)
-    if (
-        values.reports_unchanged
-        and previous is not None
-        and (previous.digest, previous.range) == (window.digest, (offset, request.limit))
-    ):
-        record = {"type": "file_unchanged", "file": {"filePath": request.name}}
-        return _FileView(Output(_UNCHANGED_MESSAGE, record), window.digest, window.version)
     file = {
         "filePath": request.name,
         "content": window.text,
@@ -365,18 +363,18 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         "totalLines": window.total_lines,
     }
     # Files in /proc have no size, and a byte order mark is not content.
-    is_mark = values.decodes_utf16 and window.version.size in _MARK_SIZES and window.line_count == 1
+    is_mark = values.detects_encodings and window.version.size in _MARK_SIZES and window.line_count == 1
     is_empty = window.total_lines == 1 and not window.text and (window.version.size == 0 or is_mark)
-    if not window.text and (is_empty or window.line_count == 0 or values.blank_is_beyond):
-        warning = values.empty if is_empty and offset <= 1 else values.beyond_end
+    if not window.text and (is_empty or window.line_count == 0 or values.loose_ranges):
+        warning = request.ctx.profile.messages.empty if is_empty and offset <= 1 else _BEYOND_END
         message = warning.format(offset=offset, lines=window.total_lines)
         content = f"<system-reminder>{message}</system-reminder>"
     else:
         *lines, last_line = window.text.split("\n")
         lines = [line.removesuffix("\r") for line in lines]
-        lines.append(last_line.removesuffix("\r") if values.drops_last_return else last_line)
+        lines.append(last_line.removesuffix("\r") if values.detects_encodings else last_line)
         content = number_lines(lines, offset, values.numbering)
-    if window.has_bad_bytes and values.reports_bad_bytes:
+    if window.has_bad_bytes and values.detects_encodings:
         content += _BAD_BYTES_NOTE
     # The client may treat a range that ends with the last line as a part of the file.
     is_whole = skip <= 0 and (limit is None or window.total_lines < limit) and not window.lost_return
@@ -397,7 +395,7 @@ def _view_image(request: _ReadRequest) -> _FileView:
     content: list[dict[str, object]] = []
     companions: tuple[str, ...] = ()
     info = read_image_info(data)
-    if info is None and request.values.checks_images:
+    if info is None and request.values.checks_media:
         raise ToolError(
             "File has an image extension but its content is not a valid PNG/JPEG/GIF/WebP."
             f" It begins with {data[:16]!r}.",
@@ -420,10 +418,10 @@ def _view_image(request: _ReadRequest) -> _FileView:
                 f"[Image: original {info.width}x{info.height}, displayed at {scaled.width}x{scaled.height}."
                 f" Multiply coordinates by {info.width / scaled.width:.2f} to map to original image.]"
             )
-            if request.values.scale_note_inline:
-                content.append({"type": "text", "text": note})
-            else:
+            if request.values.checks_media:
                 companions = (note,)
+            else:
+                content.append({"type": "text", "text": note})
     encoded = base64.b64encode(data).decode("ascii")
     content.append({"type": "image", "source": {"type": "base64", "data": encoded, "media_type": media_type}})
     record = {"type": "image", "file": {"base64": encoded, "type": media_type, **details}}
@@ -434,13 +432,13 @@ def _view_document(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     """Return a whole document, or some pages as one document; each of these is also saved to a separate file."""
     loaded = read_file(request.path, MAX_DOCUMENT_BYTES, request.target)
     size, name = len(loaded.data), replace_surrogates(str(request.path))
-    if request.values.checks_pdf and not loaded.data.startswith(b"%PDF-"):
+    if request.values.checks_media and not loaded.data.startswith(b"%PDF-"):
         raise ToolError(f"File is not a valid PDF (missing %PDF- header): {name}", kind="invalid_input")
     if request.pages is None:
         if page_count := excess_page_count(loaded.data):
             raise ToolError(
-                f"The document has {page_count} pages, too many to be read at once. Ask for some of them"
-                f" with `pages`, {MAX_PAGES} at most.",
+                f"The document has {page_count} pages, too many to read at once. Use `pages` to read"
+                f" at most {MAX_PAGES} of them.",
                 kind="too_large",
             )
         encoded = base64.b64encode(loaded.data).decode("ascii")
@@ -463,7 +461,7 @@ def _view_document(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         message = f"PDF pages extracted: {count} {noun} from {request.name} ({format_size(size)})"
     source = {"type": "base64", "media_type": "application/pdf", "data": encoded}
     block: dict[str, object] = {"type": "document", "source": source}
-    if request.values.document_inline:
+    if request.values.checks_media:
         output = Output([{"type": "text", "text": message}, block], record)
     else:
         output = Output(message, record, companions=([block],))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -14,7 +17,7 @@ from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.rules import command_of, paths_of
 from toolspan.runtime.profiles import FileValues, Profile
 from toolspan.runtime.profiles import profile as find_profile
-from toolspan.shell.programs import find_programs
+from toolspan.shell.plans import NotUnderstood, plan
 from toolspan.tools.files.notebook import parse_notebook
 from toolspan.tools.files.paths import resolve_path
 from toolspan.tools.files.safe_read import read_file, stat_path
@@ -29,18 +32,17 @@ from toolspan.tools.files.text import (
     replace_ranges,
 )
 from toolspan.types.decision import Ask, RequestedFile
-from toolspan.types.tool_kinds import ToolKind, tool_kind
+from toolspan.types.tool_kinds import ToolKind
 from toolspan.types.visible_text import escape_invisible
 
 _ToolInput = Mapping[str, object]
-_PREVIEWED_TOOLS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
 _FILE_KINDS: frozenset[ToolKind] = frozenset({"edit", "read", "search", "write"})
 _MAX_PREVIEW_BYTES = 4 << 20
 _BASIS_TEXTS = {
     "outside": "it is outside the folders of the session",
     "plan": "the session is in plan mode: nothing may be changed yet",
     "protected": "this file controls what other programs run",
-    "unclear": "the command line may contain a command that a rule denies or asks about",
+    "not_understood": "the command line may contain a command that a rule denies or asks about",
 }
 
 
@@ -80,7 +82,7 @@ def _format_field(name: str, value: object) -> str:
 
 
 def _requested_files(request: PermissionRequest) -> tuple[RequestedFile, ...]:
-    kind = tool_kind(request.tool)
+    kind = request.kind
     if kind not in _FILE_KINDS:
         return ()
     scope = request.path_scope()
@@ -94,7 +96,7 @@ def _requested_files(request: PermissionRequest) -> tuple[RequestedFile, ...]:
                 path=target,
                 link=None if target == path else path,
                 is_outside=not scope.contains_path(path, reading=kind in ("read", "search")),
-                is_new=kind in ("edit", "write") and scope.links.is_missing(target),
+                is_new=kind in ("edit", "write") and not os.path.lexists(target),
             )
         )
     return tuple(files)
@@ -112,8 +114,9 @@ def _explain_question(request: PermissionRequest, ask: Ask) -> str:
     if ask.rule is not None:
         return f"the rule {ask.rule} asks" + (f" ({ask.origin})" if ask.origin else "")
     if ask.needs is not None and ask.basis is None:
-        if find_programs(command_of(request) or "").uncertainties:
-            return "the command line cannot be analysed"
+        line = plan(command_of(request) or "")
+        if isinstance(line, NotUnderstood):
+            return f"the command line is not understood: {line.reason[:1].lower()}{line.reason[1:]}"
         if (reach := ask.needs.reach) is not None:
             what = f"{reach.program} reaches" if reach.program else "output goes to"
             return f"{what} {reach.path}{'' if reach.inside else ', outside the folders of the session'}"
@@ -121,25 +124,45 @@ def _explain_question(request: PermissionRequest, ask: Ask) -> str:
     return _BASIS_TEXTS.get(ask.basis or "") or ask.reason or "no rule allows it"
 
 
+class RequestedChange(NamedTuple):
+    """The change that a call would make to a file, or to a cell of a notebook."""
+
+    path: str
+    name: str
+    """The path as shown: relative to the folder of the call if it is in it, and with the cell."""
+    old: str | None
+    """The present text; None if the call would create the file."""
+    new: str
+
+
 def preview_change(request: PermissionRequest, values: FileValues) -> str | None:
     """Return a diff of the change that a call would make, or None if there is nothing to show."""
-    name = request.input.get("file_path", request.input.get("notebook_path"))
-    if request.tool not in _PREVIEWED_TOOLS or not isinstance(name, str):
+    change = find_change(request, values)
+    if change is None:
+        return None
+    if change.old is None:
+        return unified(make_hunks("", change.new), change.name, change="create") or None
+    return unified(make_hunks(change.old, change.new), change.name) or None
+
+
+def find_change(request: PermissionRequest, values: FileValues) -> RequestedChange | None:
+    """Return the change that a call would make, or None if it makes none or would fail."""
+    is_notebook = "notebook_path" in request.input
+    name = request.input.get("notebook_path" if is_notebook else "file_path")
+    if request.kind not in ("edit", "write") or not isinstance(name, str):
         return None
     try:
         path = resolve_path(name, request.cwd, request.path_scope().home if values.expands_home else None)
         display_name = str(path.relative_to(request.cwd) if path.is_relative_to(request.cwd) else path)
         current = None if stat_path(path) is None else decode_text(read_file(path, _MAX_PREVIEW_BYTES).data)
-        if request.tool == "NotebookEdit":
-            return _preview_cell(request.input, display_name, current) or None
-        if request.tool == "Write":
+        if is_notebook:
+            return _find_cell_change(request.input, path, display_name, current)
+        if request.kind == "write":
             new = normalize_newlines(str(request.input["content"]))
         else:
-            edits = request.input["edits"] if request.tool == "MultiEdit" else [request.input]
+            edits = request.input.get("edits", [request.input])
             new = _apply_edits(current, edits if isinstance(edits, list) else [], values).printable
-        if current is None:
-            return unified(make_hunks("", new), display_name, change="create") or None
-        return unified(make_hunks(current.printable, new), display_name) or None
+        return RequestedChange(str(path), display_name, None if current is None else current.printable, new)
     except (ToolspanError, LookupError, ValueError, OSError):
         return None
 
@@ -158,7 +181,7 @@ def _apply_edits(current: DecodedText | None, edits: Sequence[_ToolInput], value
     return text
 
 
-def _preview_cell(tool_input: _ToolInput, name: str, current: DecodedText | None) -> str:
+def _find_cell_change(tool_input: _ToolInput, path: Path, name: str, current: DecodedText | None) -> RequestedChange:
     if current is None:
         raise LookupError(name)
     mode, cell_id = tool_input.get("edit_mode") or "replace", tool_input.get("cell_id")
@@ -170,4 +193,4 @@ def _preview_cell(tool_input: _ToolInput, name: str, current: DecodedText | None
         cells_by_id |= {str(cell["id"]): cell for cell in cells if "id" in cell}
         source = cells_by_id[str(cell_id)].get("source", "")
         old = "".join(map(str, source)) if isinstance(source, list) else str(source)
-    return unified(make_hunks(old, new), f"{name}#{cell_id or 'first'}")
+    return RequestedChange(str(path), f"{name}#{cell_id or 'first'}", old, new)

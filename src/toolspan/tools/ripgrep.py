@@ -84,7 +84,7 @@ async def run_ripgrep(
     is_error = child.exit is not None and child.exit.code == _ERROR_EXIT_CODE and not child.stdout.total
     rejection = child.stderr.text.strip() if is_error else ""
     # Clients find nothing for a pattern over several lines in a search by lines.
-    if rejection and ctx.profile.search.reports_rejection and _LINE_BREAK_REJECTED not in rejection:
+    if rejection and ctx.profile.search.reports_errors and _LINE_BREAK_REJECTED not in rejection:
         raise ToolError(_REJECTED_MESSAGE.format(rejection), kind="invalid_input")
 
 
@@ -125,7 +125,9 @@ async def _limited_to(root: SearchRoot, command: Command, ctx: ToolContext) -> A
             try:
                 restrict = stack.enter_context(limit_reading(command.argv[0], descriptors))
             except OSError as error:
-                raise StartError(Path(command.argv[0]), f"its limits are not accepted ({error.strerror})") from error
+                raise StartError(
+                    Path(command.argv[0]), f"its access limits cannot be set ({error.strerror})"
+                ) from error
             yield replace(command, restrict=restrict)
 
 
@@ -145,7 +147,7 @@ def find_ripgrep(path: str | None) -> str:
     packaged = Path(sysconfig.get_path("scripts")) / "rg"
     executable = str(packaged) if packaged.is_file() else shutil.which("rg", path=path)
     if executable is None:
-        raise ToolError("ripgrep is needed to search, and there is no `rg` on the PATH")
+        raise ToolError("The search was not started, because ripgrep was not found: there is no `rg` on PATH.")
     return executable
 
 
@@ -252,7 +254,7 @@ def require_search_root(value: Mapping[str, object], ctx: ToolContext, kind: Roo
     root = _find_search_root(value, ctx, kind)
     if isinstance(root, Refusal):
         raise ToolError(root.text, kind=root.kind, wrapped=ctx.profile.search.checks_early)
-    if ctx.profile.search.reports_unreadable:
+    if ctx.profile.search.reports_errors:
         try:
             os.close(os.open(root.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         except OSError as error:
@@ -270,7 +272,7 @@ def _find_search_root(value: Mapping[str, object], ctx: ToolContext, kind: RootK
     path, name = ctx.cwd, replace_surrogates(str(ctx.cwd))
     if isinstance(raw_path, str) and raw_path:
         path, name = resolve_path(raw_path, ctx.cwd, home), spelled_path(value, "path")
-    values = ctx.profile.search
+    messages = ctx.profile.messages
     looked_up = f"{path}/" if name.strip().startswith(("/", "~/")) and name.strip().endswith("/") else str(path)
     try:
         stat_result = os.stat(looked_up)  # noqa: PTH116 - a Path loses the slash at its end
@@ -281,7 +283,7 @@ def _find_search_root(value: Mapping[str, object], ctx: ToolContext, kind: RootK
             raise wrap_os_error(error, "stat", looked_up) from error
         stat_result = None
     if stat_result is None:
-        message = values.no_folder if kind == "folder" else values.no_path
+        message = messages.no_folder if kind == "folder" else messages.no_path
         return Refusal(message.format(path=name, cwd=replace_surrogates(str(ctx.cwd))), "not_found")
     if stat.S_ISDIR(stat_result.st_mode):
         return SearchRoot(path, is_folder=True)

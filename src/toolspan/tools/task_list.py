@@ -18,7 +18,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from toolspan.errors import ToolError
-from toolspan.runtime.context import CallContext, ToolContext
+from toolspan.runtime.context import CallContext, ToolContext, Workspace
 from toolspan.runtime.hooks.events import HookPoint, SessionHookEvent
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
@@ -32,34 +32,34 @@ from toolspan.tools.schemas import TEXTS, Schema, object_schema, text
 _METADATA = {"type": "object", "additionalProperties": {}}
 _CREATE_SCHEMA = object_schema(
     {
-        "subject": text("What is to be done, in a few words"),
-        "description": text("What is to be done"),
-        "activeForm": text("The same, as it is said while it is being done"),
-        "metadata": {**_METADATA, "description": "Anything else to keep with it"},
+        "subject": text("The title of the task, in a few words."),
+        "description": text("What must be done, in detail."),
+        "activeForm": text("The title as shown while the task is in progress, such as `Running the tests`."),
+        "metadata": {**_METADATA, "description": "Values to store with the task."},
     },
     required=["subject", "description"],
 )
 _UPDATE_SCHEMA = object_schema(
     {
-        "taskId": text("The task's number"),
-        "subject": text("A new subject"),
-        "description": text("A new description"),
-        "activeForm": text("A new form for while it is being done"),
+        "taskId": text("The number of the task."),
+        "subject": text("The new title."),
+        "description": text("The new description."),
+        "activeForm": text("The new title as shown while the task is in progress."),
         "status": {
             "anyOf": [
                 {"type": "string", "enum": ["pending", "in_progress", "completed"]},
                 {"type": "string", "const": "deleted"},
             ],
-            "description": "How it stands now; `deleted` takes it off the list",
+            "description": "The new status: `pending`, `in_progress` or `completed`. `deleted` removes the task.",
         },
-        "addBlocks": {**TEXTS, "description": "Tasks that are to wait for it"},
-        "addBlockedBy": {**TEXTS, "description": "Tasks it is to wait for"},
-        "owner": text("Who does it"),
-        "metadata": {**_METADATA, "description": "Values to keep with it; null takes one away"},
+        "addBlocks": {**TEXTS, "description": "The numbers of tasks that must wait for this one."},
+        "addBlockedBy": {**TEXTS, "description": "The numbers of tasks for which this one must wait."},
+        "owner": text("The name of the person or agent who does the task."),
+        "metadata": {**_METADATA, "description": "Values to store with the task. Null removes a value."},
     },
     required=["taskId"],
 )
-_GET_SCHEMA = object_schema({"taskId": text("The task's number")}, required=["taskId"])
+_GET_SCHEMA = object_schema({"taskId": text("The number of the task.")}, required=["taskId"])
 _LIST_SCHEMA = object_schema({})
 _CREATE_ALIASES = {"subject": ("title", "name"), "description": ("content",)}
 _LIST_FIELDS = frozenset({"tasks", "todos"})
@@ -67,7 +67,7 @@ _LIST_FIELDS = frozenset({"tasks", "todos"})
 _AGENT_FIELDS = frozenset({"prompt", "subagent_type"})
 """Fields of the Agent tool. Inputs with one of them are repaired only if subject and description are complete."""
 _NOT_FOUND = "Task not found"
-_BUSY_MESSAGE = "The task list is being changed by somebody else"
+_BUSY_MESSAGE = "The task was not changed, because another process is changing the list. Try again."
 _MAX_TRIES = 5
 _MAX_TASK_BYTES = 16 << 20
 _LOCK_TIMEOUT = 10.0
@@ -81,23 +81,33 @@ _KEY_ORDER = (
 
 def task_create_tool(profile: Profile) -> Tool:
     """Return the TaskCreate tool for a client version."""
-    return _task_tool(profile, "TaskCreate", "Put a task on the list of this session.", _CREATE_SCHEMA, _create_task)
+    description = (
+        "Add a task to the task list of this session and return its number. Use the list for work of several steps."
+    )
+    return _task_tool(profile, "TaskCreate", description, _CREATE_SCHEMA, _create_task)
 
 
 def task_update_tool(profile: Profile) -> Tool:
     """Return the TaskUpdate tool for a client version."""
-    description = "Change a task of the list: its state, its words, what it waits for."
+    description = (
+        "Change a task: its status, its texts, or the tasks that it waits for. Set it to `in_progress` when you start"
+        " it and to `completed` when it is done."
+    )
     return _task_tool(profile, "TaskUpdate", description, _UPDATE_SCHEMA, _update_task)
 
 
 def task_get_tool(profile: Profile) -> Tool:
     """Return the TaskGet tool for a client version."""
-    return _task_tool(profile, "TaskGet", "Show one task of the list.", _GET_SCHEMA, _get_task, changes=False)
+    description = "Return one task with its description, its status and the tasks that it waits for or blocks."
+    return _task_tool(profile, "TaskGet", description, _GET_SCHEMA, _get_task, changes=False)
 
 
 def task_list_tool(profile: Profile) -> Tool:
     """Return the TaskList tool for a client version."""
-    return _task_tool(profile, "TaskList", "Show all tasks of the list.", _LIST_SCHEMA, _list_tasks, changes=False)
+    description = (
+        "Return all tasks, each with its number, status, title and owner and the open tasks that it waits for."
+    )
+    return _task_tool(profile, "TaskList", description, _LIST_SCHEMA, _list_tasks, changes=False)
 
 
 def _task_tool(
@@ -106,7 +116,7 @@ def _task_tool(
     check = compile_checker(schema, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
-        return check(_repair_input(name, raw_input) if profile.todo.repairs_input else raw_input)
+        return check(_repair_input(name, raw_input))
 
     return Tool(
         name=name,
@@ -152,32 +162,31 @@ def _repair_new_task(given: dict[str, object]) -> dict[str, object]:
     return {**{name: texts.get(name, words[0]) for name in _CREATE_ALIASES}, **known}
 
 
-def _task_store(ctx: ToolContext) -> TaskStore:
-    config = ctx.workspace.config
-    if ctx.session_id is None or not config.is_absolute():
-        return TaskStore(ctx.workspace.folder / "task-list")
-    return TaskStore(config / "tasks" / ctx.session_id)
+def task_store(workspace: Workspace) -> TaskStore:
+    """Return the task list of a session."""
+    config = workspace.config
+    if workspace.session_id is None or not config.is_absolute():
+        return TaskStore(workspace.folder / "task-list")
+    return TaskStore(config / "tasks" / workspace.session_id)
 
 
 async def _create_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
     """Create the task, and delete it again if a hook blocks it."""
     fields = {**value, "status": "pending", "blocks": [], "blockedBy": []}
-    store = _task_store(ctx)
+    store = task_store(ctx.workspace)
     task = await to_thread.run_sync(store.create, fields)
     objection = await _hook_objection("TaskCreated", task, ctx)
     if objection is not None:
         await to_thread.run_sync(_update_with_retries, {"taskId": task.id, "status": "deleted"}, store)
         raise ToolError(objection)
-    record = {"id": task.id, "subject": task.subject}
-    if ctx.profile.todo.records_description:
-        record["description"] = task.description
+    record = {"id": task.id, "subject": task.subject, "description": task.description}
     return Output(f"Task #{task.id} created successfully: {task.subject}", {"task": record})
 
 
 async def _update_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
     """Update the task unless a hook blocks its completion."""
     task_id = str(value["taskId"])
-    store = _task_store(ctx)
+    store = task_store(ctx.workspace)
     error, update = _NOT_FOUND, None
     task = await to_thread.run_sync(store.find_task, task_id)
     if task is not None:
@@ -246,7 +255,7 @@ def apply_task_update(transaction: _TaskTransaction, task: _TaskEntry, value: Ma
 
 
 async def _get_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    task = await to_thread.run_sync(_task_store(ctx).find_task, str(value["taskId"]))
+    task = await to_thread.run_sync(task_store(ctx.workspace).find_task, str(value["taskId"]))
     if task is None:
         return Output(_NOT_FOUND, {"task": None})
     lines = [f"Task #{task.id}: {task.subject}", f"Status: {task.status}", f"Description: {task.description}"]
@@ -266,7 +275,7 @@ async def _get_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 
 async def _list_tasks(_value: Mapping[str, object], ctx: ToolContext) -> Output:
-    tasks = await to_thread.run_sync(_task_store(ctx).read_tasks)
+    tasks = await to_thread.run_sync(task_store(ctx.workspace).read_tasks)
     open_ids = {task.id for task in tasks if task.status != "completed"}
     lines, records = [], []
     for task in tasks:
@@ -477,20 +486,22 @@ _WRITTEN_MESSAGE = (
 def todo_write_tool(profile: Profile) -> Tool:
     """Return the TodoWrite tool for a client version."""
     item = {
-        "content": text("What is to be done", minLength=1, errorMessage="Content cannot be empty"),
-        "status": text("How it stands", enum=["pending", "in_progress", "completed"]),
+        "content": text("What must be done.", minLength=1, errorMessage="Content cannot be empty"),
+        "status": text("The status of the item.", enum=["pending", "in_progress", "completed"]),
         "activeForm": text(
-            "The same, as it is said while it is being done", minLength=1, errorMessage="Active form cannot be empty"
+            "The text as shown while the item is in progress, such as `Running the tests`.",
+            minLength=1,
+            errorMessage="Active form cannot be empty",
         ),
     }
     required = recorded_keys = ["content", "status", "activeForm"]
-    if profile.todo.loose_items:
-        item |= {"id": text("A name for the item"), "priority": text("How urgent it is")}
+    if profile.tasks.loose_items:
+        item |= {"id": text("An id for the item."), "priority": text("The priority of the item.")}
         required = ["content", "status"]
         recorded_keys = ["id", "content", "status", "priority", "activeForm"]
     todos = {
         "type": "array",
-        "description": "The whole new list",
+        "description": "The complete new list, including the items that did not change.",
         "items": {"type": "object", "properties": item, "required": required},
     }
     schema = object_schema({"todos": todos}, required=["todos"])
@@ -506,7 +517,10 @@ def todo_write_tool(profile: Profile) -> Tool:
 
     return Tool(
         name="TodoWrite",
-        description="Write down what is to be done, and how each item stands: the whole new list.",
+        description=(
+            "Replace the todo list of this session. Use it for work of several steps: keep one item"
+            " `in_progress`, and mark each item as `completed` when it is done."
+        ),
         input_schema=schema,
         parse=parse,
         run=_write_todos,
@@ -521,7 +535,7 @@ def todo_read_tool(profile: Profile) -> Tool:
     """Return the TodoRead tool for a client version."""
     return Tool(
         name="TodoRead",
-        description="Show the list of what is to be done.",
+        description="Return the todo list of this session as JSON.",
         input_schema=_READ_SCHEMA,
         parse=compile_checker(_READ_SCHEMA, coerce=profile.availability.coerces),
         run=_read_todos,
@@ -536,13 +550,11 @@ def todo_read_tool(profile: Profile) -> Tool:
 async def _write_todos(value: Mapping[str, object], ctx: ToolContext) -> Output:
     raw_todos = value["todos"]
     todos = [dict(item) for item in raw_todos] if isinstance(raw_todos, list) else []
-    values = ctx.profile.todo
+    values = ctx.profile.tasks
     open_todos = [] if all(item["status"] == "completed" for item in todos) else todos
     if values.stores_todos:
         await to_thread.run_sync(_save_copy, open_todos, ctx)
     record: dict[str, object] = {"oldTodos": _current_todos(ctx.context), "newTodos": todos}
-    if values.records_nudge:
-        record["verificationNudgeNeeded"] = False
 
     def store_todos(context: CallContext) -> CallContext:
         return replace(context, values={**context.values, _CONTEXT_KEY: tuple(open_todos)})
@@ -552,7 +564,7 @@ async def _write_todos(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 async def _read_todos(_value: Mapping[str, object], ctx: ToolContext) -> Output:
     todos = _current_todos(ctx.context)
-    content = json.dumps(todos, ensure_ascii=False) if todos else "The todo list is empty"
+    content = json.dumps(todos, ensure_ascii=False) if todos else "The todo list is empty."
     return Output(content, {"todos": todos})
 
 

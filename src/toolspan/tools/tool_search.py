@@ -22,8 +22,8 @@ _WORD_PATTERN = re.compile(r"[a-z0-9]+")
 _CAMEL_CASE_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SCHEMA = object_schema(
     {
-        "query": text("Words to look for, +word for one that must be there, or select:A,B"),
-        "max_results": number("How many tools to give at most", default=5),
+        "query": text("Words to search for; `+word` for a word that must occur; or `select:A,B` for tools by name."),
+        "max_results": number("The maximum number of tools to return.", default=5),
     },
     required=["query"],
 )
@@ -34,8 +34,8 @@ def tool_search_tool(profile: Profile) -> Tool:
     return Tool(
         name="ToolSearch",
         description=(
-            "Find tools that are not in your list, by words of their names and descriptions, or"
-            " by name with select:Name,Name. What is found can be called from then on."
+            "Find tools that are available but not in your list, by words in their names and descriptions or, with"
+            " `select:A,B`, by name. Returns the tools that match best. You can call them from then on."
         ),
         input_schema=_SCHEMA,
         parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
@@ -43,6 +43,7 @@ def tool_search_tool(profile: Profile) -> Tool:
         concurrent=True,
         read_only=True,
         kind="search",
+        finds_deferred=True,
     )
 
 

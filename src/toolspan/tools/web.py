@@ -35,7 +35,7 @@ from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
 from toolspan.tools.schemas import TEXTS, object_schema, text
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 
 CACHE_SECONDS = 15 * 60.0
@@ -64,12 +64,11 @@ async def resolve_allowed_addresses(
     try:
         resolved = await resolver(host, port)
     except (OSError, UnicodeError) as error:
-        raise ToolError(f"The address of {host} cannot be found: {error}", kind="network") from error
+        raise ToolError(f"The host {host} cannot be resolved: {error}", kind="network") from error
     non_public = [text for text in resolved if not is_public_address(text)]
     if non_public and not allow_private:
         raise ToolError(
-            f"Unable to verify if domain {host} is safe to fetch. {non_public[0]} is not an address of"
-            " the public internet.",
+            f"Unable to verify if domain {host} is safe to fetch. {non_public[0]} is not a public address.",
             kind="network",
         )
     return resolved
@@ -192,25 +191,25 @@ class WebClient:
         return urlunsplit(parts)
 
     async def _fetch(self, url: str) -> FetchedResponse | CrossHostRedirect:
-        import httpx
+        import httpx2
 
         seconds = self.limits.timeout
         if self._ssl_context is None:  # loading the certificates is slow
-            self._ssl_context = await to_thread.run_sync(httpx.create_ssl_context)
+            self._ssl_context = await to_thread.run_sync(httpx2.create_ssl_context)
         # Proxies from the environment would defeat the address pinning. Each step has a shorter timeout than the
         # whole fetch, because cancelling a step from outside leaks its socket.
-        http = httpx.AsyncClient(verify=self._ssl_context, trust_env=False, timeout=seconds * 0.8)
+        http = httpx2.AsyncClient(verify=self._ssl_context, trust_env=False, timeout=seconds * 0.8)
         try:
             with anyio.fail_after(seconds):
                 async with http:
                     return await self._follow_redirects(http, url)
-        except (TimeoutError, httpx.TimeoutException) as error:
+        except (TimeoutError, httpx2.TimeoutException) as error:
             raise ToolError(f"{url} did not answer within {seconds:g} seconds", kind="network") from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             reason = str(error) or type(error).__name__
             raise ToolError(f"Unable to fetch from {url}: {reason}", kind="network") from error
 
-    async def _follow_redirects(self, http: httpx.AsyncClient, url: str) -> FetchedResponse | CrossHostRedirect:
+    async def _follow_redirects(self, http: httpx2.AsyncClient, url: str) -> FetchedResponse | CrossHostRedirect:
         resolved_hosts: dict[str, tuple[str, ...]] = {}  # each host is resolved once
         for _ in range(self.limits.max_redirects + 1):
             response = await self._get(http, url, resolved_hosts)
@@ -224,18 +223,18 @@ class WebClient:
         raise ToolError(f"{url} redirects more than {self.limits.max_redirects} times", kind="network")
 
     async def _get(
-        self, http: httpx.AsyncClient, url: str, resolved_hosts: dict[str, tuple[str, ...]]
+        self, http: httpx2.AsyncClient, url: str, resolved_hosts: dict[str, tuple[str, ...]]
     ) -> FetchedResponse:
         """Request a URL from the first of its host's addresses that accepts a connection."""
-        import httpx
+        import httpx2
 
-        parts, parsed_url = urlsplit(url), httpx.URL(url)
+        parts, parsed_url = urlsplit(url), httpx2.URL(url)
         host = parts.hostname or ""
         if host not in resolved_hosts:
             resolved_hosts[host] = await resolve_allowed_addresses(
                 host, _url_port(parts), allow_private=self.allow_private, resolver=self.resolver
             )
-        error = httpx.ConnectError("no address answers")
+        error = httpx2.ConnectError("no address of the host accepts a connection")
         for address in resolved_hosts[host]:
             request = http.build_request(
                 "GET",
@@ -252,11 +251,11 @@ class WebClient:
                         if len(body) > self.limits.max_bytes:
                             megabytes = self.limits.max_bytes >> 20
                             raise ToolError(
-                                f"The page is larger than {megabytes} MB, which is the most that is fetched",
+                                f"The page is larger than {megabytes} MB, the limit of this tool",
                                 kind="too_large",
                             )
                 return FetchedResponse(url, response.status_code, dict(response.headers), bytes(body))
-            except httpx.ConnectError as connect_error:
+            except httpx2.ConnectError as connect_error:
                 error = connect_error
         raise error
 
@@ -339,7 +338,7 @@ class TavilyProvider:
 
     async def search(self, query: WebSearchQuery) -> Sequence[WebSearchHit]:
         """Return the hits, best first. Raise ToolError if the service does not respond or rejects the key."""
-        import httpx
+        import httpx2
 
         payload: dict[str, object] = {"query": query.text, "max_results": self.max_results}
         if query.allowed_domains:
@@ -349,22 +348,24 @@ class TavilyProvider:
         headers = {"Authorization": f"Bearer {self.key}"}
         try:
             with anyio.fail_after(_SEARCH_TIMEOUT):
-                async with httpx.AsyncClient(timeout=_SEARCH_TIMEOUT * 0.9) as client:
+                async with httpx2.AsyncClient(timeout=_SEARCH_TIMEOUT * 0.9) as client:
                     response = await client.post(self.endpoint, json=payload, headers=headers)
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (httpx2.HTTPError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             raise ToolError(f"Web search failed: {reason}", kind="network") from error
         status = response.status_code
         if status in (401, 403):
-            raise ToolError(f"Web search failed: the provider refuses the key in {TAVILY_KEY}", kind="network")
+            raise ToolError(f"Web search failed: the provider rejected the key in {TAVILY_KEY}", kind="network")
         if status == 429:
-            raise ToolError("Web search failed: too many searches", kind="rate_limit")
+            raise ToolError(
+                "Web search failed: the provider's rate limit is reached. Try again later.", kind="rate_limit"
+            )
         if status >= 400:
             raise ToolError(f"Web search failed with status code {status}", kind="network")
         try:
             return msgspec.json.decode(response.content, type=_TavilyResponse).results
         except msgspec.MsgspecError as error:
-            raise ToolError(f"Web search gave no usable answer: {error}", kind="network") from error
+            raise ToolError(f"Web search failed: the provider's answer is invalid: {error}", kind="network") from error
 
 
 # Tools
@@ -380,7 +381,7 @@ Original URL: {url}
 Redirect URL: {to}
 Status: {status} {reason}
 
-The new address was not visited. To read it, use WebFetch again with:
+The new address was not fetched. To fetch it, call WebFetch again with:
 - url: "{to}"
 - prompt: "{prompt}\""""
 
@@ -388,19 +389,24 @@ The new address was not visited. To read it, use WebFetch again with:
 def webfetch_tool(profile: Profile, *, web: WebClient | None = None, answer: AnswerFunction | None = None) -> Tool:
     """Return the WebFetch tool for a client version. `answer` lets a model answer questions about the page."""
     properties = {
-        "url": text("The page's address", format="uri"),
-        "prompt": text("What you want to know of the page"),
+        "url": text("The address of the page.", format="uri"),
+        "prompt": text("What you want to know about the page."),
     }
-    if profile.fetch.has_offset:
-        description = "The first character to read, for pages that are long"
+    if profile.availability.fetch_has_offset:
+        description = f"The position of the first character to return, for a page above {MAX_TEXT_CHARS:,} characters."
         properties["offset"] = {"type": "integer", "minimum": 0, "description": description}
     schema = object_schema(properties, required=["url", "prompt"])
     client = web or WebClient()
     return Tool(
         name="WebFetch",
         description=(
-            "Fetch a page of the web and read it with a question in mind. Always by HTTPS; only"
-            " from the public internet; a page that moved to another host is not followed there."
+            (
+                "Fetch a web page and return its content as Markdown."
+                if answer is None
+                else "Fetch a web page and return the answer of a model to your prompt about its content."
+            )
+            + " HTTP addresses are changed to HTTPS. Private and local addresses are refused, and a redirect to another"
+            " host is reported instead of followed. For pages that need a login, use another tool."
         ),
         input_schema=schema,
         parse=compile_checker(schema, coerce=profile.availability.coerces),
@@ -409,7 +415,7 @@ def webfetch_tool(profile: Profile, *, web: WebClient | None = None, answer: Ans
         idempotent=True,
         output_limit=None,  # bounded by MAX_TEXT_CHARS
         kind="web",
-        subject=ToolSubject("url", "url"),
+        subject=ToolSubject("host", "url"),
         slow_after=30.0,
         hints=ToolHints("Fetch a page", read_only=True, open_world=True),
     )
@@ -422,7 +428,7 @@ async def _fetch_page(
     started = time.monotonic()
     host = urlsplit(url).hostname or ""
     if not web.allow_private and "." not in host and ":" not in host:
-        raise ToolError(ctx.profile.fetch.undotted_host, kind="invalid_input")
+        raise ToolError(ctx.profile.messages.undotted_host, kind="invalid_input")
     page = await web.fetch_page(url)
     if isinstance(page, CrossHostRedirect):
         content = _REDIRECT_MESSAGE.format(
@@ -433,13 +439,13 @@ async def _fetch_page(
         size = page.size
         if page.text is None:
             path = await to_thread.run_sync(_save_page, page, ctx)
-            content = f"The page is no text ({page.media_type}, {page.size} bytes). Saved to: {path}"
+            content = f"The page is not text ({page.media_type}, {page.size} bytes). It was saved to {path}"
         else:
             part = _slice_page(page.text, offset if isinstance(offset, int) else 0)
             if answer is not None:
                 content = await answer(prompt, part)
             else:
-                content = f"Content of {page.url}, to be read for: {prompt}\n\n{part}"
+                content = f"Content of {page.url}\nPrompt: {prompt}\n\n{part}"
     record = {
         "bytes": size,
         "code": page.status,
@@ -454,7 +460,7 @@ async def _fetch_page(
 def _slice_page(page: str, offset: int) -> str:
     part = page[offset : offset + MAX_TEXT_CHARS]
     rest = len(page) - offset - len(part)
-    return part if rest <= 0 else f"{part}\n\n[{rest} more characters, from offset {offset + len(part)} on]"
+    return part if rest <= 0 else f"{part}\n\n[{rest} more characters. To read on, use offset {offset + len(part)}.]"
 
 
 def _save_page(page: WebPage, ctx: ToolContext) -> Path:
@@ -467,9 +473,9 @@ def _save_page(page: WebPage, ctx: ToolContext) -> Path:
 
 _SCHEMA = object_schema(
     {
-        "query": text("What to look for", minLength=2),
-        "allowed_domains": {**TEXTS, "description": "Look only in these domains"},
-        "blocked_domains": {**TEXTS, "description": "Leave these domains out"},
+        "query": text("The search query.", minLength=2),
+        "allowed_domains": {**TEXTS, "description": "Return only results from these domains."},
+        "blocked_domains": {**TEXTS, "description": "Return no results from these domains."},
     },
     required=["query"],
 )
@@ -479,7 +485,11 @@ def websearch_tool(profile: Profile, *, provider: SearchProvider | None = None) 
     """Return the WebSearch tool for a client version."""
     return Tool(
         name="WebSearch",
-        description="Search the web: links to pages that fit the words, with what they say.",
+        description=(
+            "Search the web. Returns the titles and addresses of matching pages, with excerpts if the"
+            " provider has them. Use it for facts that are newer than your knowledge, and WebFetch to"
+            " read a page."
+        ),
         input_schema=_SCHEMA,
         parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
         run=lambda value, ctx: _search_web(value, ctx, provider),
@@ -506,8 +516,7 @@ async def _search_web(value: Mapping[str, object], ctx: ToolContext, provider: S
         key = ctx.workspace.environment.get(TAVILY_KEY)
         if not key:
             raise ToolError(
-                f"There is nobody to search the web: {TAVILY_KEY} is not set,"
-                " and the session has no provider of its own.",
+                f"Web search is not configured: {TAVILY_KEY} is not set, and the session has no search provider.",
                 kind="network",
             )
         provider = TavilyProvider(key)

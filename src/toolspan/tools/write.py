@@ -56,10 +56,11 @@ from toolspan.tools.files.text import (
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
 _DESCRIPTION = """\
-Give a file this content, whole; folders on the way are made. A file that exists has to be read
-first. To change a part of a file, edit it instead."""
+Create a file, or replace all of its content. Missing folders are created.
+
+Read an existing file before you replace it. To change a part of a file, use Edit instead."""
 _SCHEMA = object_schema(
-    {"file_path": text("The file to write"), "content": text("Everything the file is to contain")},
+    {"file_path": text("The path of the file to write."), "content": text("The complete content of the file.")},
     required=["file_path", "content"],
 )
 
@@ -75,7 +76,7 @@ def write_tool(profile: Profile) -> Tool:
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
         notes: list[str] = []
-        if profile.files.aliases:
+        if profile.files.newer_inputs:
             raw_input, notes = rename_inputs(raw_input, _ALIASES)
         checked = check(raw_input)
         if isinstance(checked, Invalid):
@@ -98,7 +99,8 @@ def write_tool(profile: Profile) -> Tool:
         idempotent=True,
         paths=lock_by_path("file_path"),
         kind="write",
-        subject=ToolSubject("path", "file_path"),
+        reports_denied_files=True,
+        subject=ToolSubject("file", "file_path"),
         slow_after=5.0,
         hints=ToolHints("Write a file", destructive=True, idempotent=True),
         output_schema=result_schema({"type": TEXT, "filePath": TEXT, "content": TEXT}),
@@ -123,8 +125,8 @@ def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange 
         except ToolError:  # invalid UTF-16 is replaced anyway, so an approximate record is enough
             raw = old.data.decode("utf-8", "replace")
             old_text = DecodedText(raw, normalize_newlines(raw), Codec("utf-8"))
-    original = "" if old_text is None else old_text.to_record(raw=values.writes_raw_record)
-    if content and old_text is not None and old_text.codec.bom and values.keeps_mark:
+    original = "" if old_text is None else old_text.to_record(raw=values.raw_records)
+    if content and old_text is not None and old_text.codec.bom and values.detects_encodings:
         content = BYTE_ORDER_MARK + content.removeprefix(BYTE_ORDER_MARK)
 
     def make_output() -> Output:
@@ -135,9 +137,9 @@ def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange 
             "structuredPatch": record_patch(original, content) if original else [],
             "originalFile": limit_record(original, values) or None,
         }
-        if values.records_user_modified:
+        if not values.raw_records:
             record["userModified"] = False
-        note = CURRENT_NOTE if values.reports_current else ""
+        note = "" if values.snippet else CURRENT_NOTE
         message = f"The file {name} has been updated successfully.{note}"
         if not original:
             message = f"File created successfully at: {name}{note}"
@@ -182,7 +184,7 @@ def _load_old_file(name: str, path: Path, ctx: ToolContext) -> LoadedFile | Refu
     if is_unread and not values.folder_first:
         return unread
     if stat.S_ISDIR(stat_result.st_mode):
-        return Refusal(f"{name} is a directory, not a file. Name a file inside it.", "is_directory")
+        return Refusal(f"{name} is a directory, not a file. Use the path of a file.", "is_directory")
     if not stat.S_ISREG(stat_result.st_mode):
         return special_file_refusal(name, "Write only creates or overwrites regular files.")
     if is_unread:
@@ -191,6 +193,6 @@ def _load_old_file(name: str, path: Path, ctx: ToolContext) -> LoadedFile | Refu
         old = read_file(path, MAX_EDITABLE_BYTES, permitted_target(path, ctx))
     except ToolError as error:
         return Refusal(error.message, "permission_os", wrapped=False)
-    if values.refuses_other_encodings and (problem := find_encoding_problem(old.data)):
+    if values.detects_encodings and (problem := find_encoding_problem(old.data)):
         return Refusal(f"File {problem} {KEPT_ENCODING}", "invalid_input", wrapped=False)
     return check_not_stale(old, state) or old

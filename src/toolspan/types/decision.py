@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 DecisionBasis = Literal[
-    "rule", "parts", "mode", "hook", "outside", "protected", "critical", "unclear", "plan",
+    "rule", "parts", "mode", "hook", "outside", "protected", "critical", "not_understood", "plan",
     "classifier", "sandbox",
 ]  # fmt: skip
 """The basis of a decision: a rule, rules for the parts of a command line, the mode, a hook, or the sandbox in which a
@@ -58,8 +58,8 @@ class MissingPermissions(Struct, frozen=True, kw_only=True):
     """The first path that is not allowed."""
     leaves: bool = False
     """True if the line changes to a folder outside the session's folders."""
-    unclear: str | None = None
-    """The first construct of the line that cannot be checked before it runs, such as "A variable"."""
+    not_understood: str | None = None
+    """The first part of the line that is not understood, such as "A variable"."""
 
 
 class Allow(Struct, frozen=True, tag="allow"):

@@ -68,7 +68,7 @@ KIND_WORDS: dict[str, str] = {
 
 
 class Advice(NamedTuple):
-    """The cause of an error kind and its usual solution."""
+    """The cause of an error kind and its usual solution, which is empty if there is nothing that the user can do."""
 
     cause: str
     solution: str
@@ -83,12 +83,12 @@ ADVICE: dict[ErrorKind, Advice] = {
     ),
     "invalid_input": Advice(
         "The model called a tool with input that does not match its schema",
-        "Nothing, if the model corrected it; otherwise describe the parameters more clearly",
+        "If the model repeats it, describe the parameters more clearly",
         "fix",
     ),
     "read_required": Advice(
         "The model tried to change a file that it had not read",
-        "Nothing: the model has to read the file first",
+        "If it does not try again, tell it to read the file first",
         "read_first",
     ),
     "stale_file": Advice(
@@ -98,26 +98,22 @@ ADVICE: dict[ErrorKind, Advice] = {
     ),
     "no_match": Advice(
         "The text that the model wanted to replace is not in the file",
-        "Nothing, if it tried again; otherwise let it verify the content with a Read, or use Write",
+        "If it does not try again, let it verify the content with a Read, or use Write",
         "read_first",
     ),
     "ambiguous_match": Advice(
         "The text that the model wanted to replace occurs several times",
-        "Nothing, if it tried again with more context",
+        "",
         "fix",
     ),
-    "no_change": Advice(
-        "The model wanted to replace a text with itself", "Nothing: the file already has the text", "stop"
-    ),
+    "no_change": Advice("The model wanted to replace a text with itself: the file already has it", "", "stop"),
     "not_found": Advice(
         "A file or folder does not exist", "Check the working folder, and tell the model where the files are", "fix"
     ),
-    "is_directory": Advice(
-        "The model tried to read a folder as a file", "Nothing, if it listed the folder instead", "fix"
-    ),
+    "is_directory": Advice("The model tried to read a folder as a file", "", "fix"),
     "too_large": Advice(
         "The file or result is larger than the tool allows",
-        "Nothing, if the model read it in parts; otherwise raise the limit",
+        "If the model does not read it in parts, raise the limit",
         "fix",
     ),
     "permission_os": Advice(
@@ -157,18 +153,18 @@ ADVICE: dict[ErrorKind, Advice] = {
         "The call was cancelled because a parallel call failed", "Look at the call that failed first", "retry"
     ),
     "stream_discarded": Advice(
-        "The model's reply was streamed again, so its calls were dropped",
-        "Nothing: the calls were requested again",
+        "The model's reply was streamed again, so its calls were dropped and requested again",
+        "",
         "none",
     ),
-    "command_failed": Advice("The command ended with an error", "Read its output (toolspan show)", "fix"),
+    "command_failed": Advice("The command ended with an error", "", "fix"),
     "command_not_found": Advice(
         "The program is not installed, or not on the PATH of the session",
         "Install it, or tell the model what to use instead",
         "fix",
     ),
     "nothing_found": Advice(
-        "The search found nothing, or the condition was false", "Nothing: this is an answer, not an error", "none"
+        "The search found nothing, or the condition was false: an answer, not an error", "", "none"
     ),
     "command_timeout": Advice(
         "The command ran longer than its timeout",
@@ -199,14 +195,12 @@ ADVICE: dict[ErrorKind, Advice] = {
     "rate_limit": Advice(
         "A service refused the call because of too many requests", "Wait, or raise your limit with the service", "retry"
     ),
-    "patch_invalid": Advice(
-        "The model wrote a patch that cannot be parsed", "Nothing, if it wrote a correct one afterwards", "fix"
-    ),
+    "patch_invalid": Advice("The model wrote a patch that cannot be parsed", "", "fix"),
     "schema_output": Advice(
         "The answer does not match the requested schema", "Simplify the schema, or ask again", "fix"
     ),
     "internal": Advice("The client itself failed", "Update the client; report the error if it persists", "retry"),
-    "unknown": Advice("The message was not recognised", "Read the message", "none"),
+    "unknown": Advice("The message was not recognised", "", "none"),
 }
 """Advice by kind, for the reader of the report, not for the model."""
 
@@ -254,7 +248,8 @@ _FILE_SIGNS = (
     _ErrorSign(
         "not_found",
         ("file does not exist", "directory does not exist", "no such file or directory", "enoent",
-         "file not found", "no files were modified"),
+         "file not found", "no files were modified", "unknown process id", "no task found with id",
+         "no shell found with id"),
         r"\Apath does not exist: |\Apath \"[^\"\n]*\" does not exist"
         r"|path does not exist.*note: your current working directory",
     ),
@@ -304,7 +299,12 @@ _GENERAL_SIGNS = (
 )
 _MCP_SIGNS = (
     _ErrorSign("mcp_timeout", ("timed out after",)),
-    _ErrorSign("mcp_no_response", ("cannot connect to the mcp server",), r"\Anot connected", "not connected"),
+    _ErrorSign(
+        "mcp_no_response",
+        ("cannot connect to the mcp server",),
+        r"\Anot connected|\bis not connected\b",
+        "not connected",
+    ),
 )
 
 _EDITOR_TABLES = (_REFUSAL_SIGNS, _EDIT_SIGNS, _FILE_SIGNS, _SHELL_SIGNS, _GENERAL_SIGNS)
@@ -320,10 +320,15 @@ _HEAD_LENGTH = 2_000
 
 def kind_of(tool: str, text: str) -> ErrorKind:
     """Return the kind of an error message (without its tags) that `tool` returned."""
+    return find_error_kind(tool_kind(tool) if tool else None, text)
+
+
+def find_error_kind(kind: ToolKind | None, text: str) -> ErrorKind:
+    """Return the kind of an error message (without its tags) from a tool of this kind, or from any tool."""
     if find_sandbox_note(text) is not None:
         return "sandbox_denied"
     head = text[:_HEAD_LENGTH].lower()
-    tables = _SIGN_TABLES.get(tool_kind(tool), _OTHER_TABLES) if tool else (*_OTHER_TABLES, _EDIT_SIGNS)
+    tables = (*_OTHER_TABLES, _EDIT_SIGNS) if kind is None else _SIGN_TABLES.get(kind, _OTHER_TABLES)
     for table in tables:
         for sign in table:
             if sign.matches(head):
@@ -347,9 +352,8 @@ _SERVER_TIMEOUT = re.compile(r"\bMCP error -32001\b|\bMCP [^\n]{0,200}timed out 
 _TIMEOUT_HEAD_LENGTH = 400
 
 
-def find_timeout_text(tool: str, text: str) -> str | None:
-    """Return the part of an error message that reports a timeout, if the tool can time out."""
-    kind = tool_kind(tool)
+def find_timeout_text(kind: ToolKind, text: str) -> str | None:
+    """Return the part of an error message that reports a timeout, if a tool of this kind can time out."""
     if kind == "shell":
         return _COMMAND_TIMEOUT if _COMMAND_TIMEOUT in text else None
     head = text[:_TIMEOUT_HEAD_LENGTH]
@@ -374,13 +378,29 @@ def unwrap_error_text(text: str) -> str:
     return text
 
 
-_USER_REASON = re.compile(r"\AThe user doesn't want to proceed .{,400}?\bthe user said:\s*(?=\S)", re.DOTALL)
+_REJECTION_START = "The user doesn't want to proceed with this tool use"
+_USER_REASON = re.compile(
+    rf"\A{_REJECTION_START}.{{,400}}?\b(?:the user said|The user provided the following reason for the \w+):\s*(?=\S)",
+    re.DOTALL,
+)
+_BARE_REJECTION = re.compile(r"(?:exec command |patch )?rejected by user\.?")
+_CLIENT_NOTE = re.compile(r"\s*^Note: The user's next message may contain .*\Z", re.DOTALL | re.MULTILINE)
 
 
 def denial_reason(text: str) -> str | None:
-    """Return the reason that the user gave for a denial, without the client's sentence before it, or None."""
+    """Return the reason that the user gave for a denial, without the client's sentences around it, or None."""
     matched = _USER_REASON.match(text)
-    return text[matched.end() :] if matched else None
+    return (_CLIENT_NOTE.sub("", text[matched.end() :]).strip() or None) if matched else None
+
+
+def denial_message(text: str) -> str | None:
+    """Return a denial as the user worded it: None if the user gave no reason, because the client's text says nothing.
+
+    Other texts are returned as they are.
+    """
+    if text.startswith(_REJECTION_START):
+        return denial_reason(text)
+    return None if _BARE_REJECTION.fullmatch(text) else text or None
 
 
 def parse_exit_code(text: str) -> int | None:

@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from toolspan.types.decision import DecisionBasis
-from toolspan.types.ids import CallId
+from toolspan.types.ids import CallId, SessionId
 from toolspan.types.span import Call, HookOutcome, Span
 
 Content = str | list[dict[str, object]]
@@ -205,6 +205,17 @@ class WriteFailed(Struct, frozen=True, kw_only=True, tag="transcript.write_faile
     at: float
 
 
+class LimitReached(Struct, frozen=True, kw_only=True, tag="limit.reached"):
+    """Emitted when an agent's limit ends a turn, or prevents a call with side effects."""
+
+    scope: Literal["turn", "session"]
+    name: Literal["cost", "tokens", "seconds", "calls"]
+    limit: float
+    """US dollars for `cost`, otherwise a count."""
+    spent: float
+    at: float
+
+
 class RecoveryApplied(Struct, frozen=True, kw_only=True, tag="recovery.applied"):
     """Emitted after a recovery policy has run further calls for a failed call."""
 
@@ -215,9 +226,29 @@ class RecoveryApplied(Struct, frozen=True, kw_only=True, tag="recovery.applied")
     at: float
 
 
+class ModelReplied(Struct, frozen=True, kw_only=True, tag="model.replied"):
+    """Emitted by an agent when a request to its model has ended, with a reply or a failure."""
+
+    session_id: SessionId | None
+    agent_id: str | None = None
+    """The subagent that made the request; None for the main conversation."""
+    model: str
+    """The name in the request."""
+    reply_model: str | None = None
+    """The name in the reply, if there was one."""
+    message_id: str | None = None
+    tokens: Mapping[str, int] = {}
+    """The usage, by field name of the Messages API."""
+    stop_reason: str | None = None
+    error: str | None = None
+    """The kind of the failure, such as `rate_limit_error`; None if the reply is complete."""
+    started: float
+    at: float
+
+
 RunnerEvent = (
     Requested | HookRan | PermissionRequested | Decided | Started | Progressed | SandboxDenied | Slow | Finished
-    | Duplicate | BatchFinished | Faulted | WriteFailed | RecoveryApplied
+    | Duplicate | BatchFinished | Faulted | WriteFailed | RecoveryApplied | LimitReached | ModelReplied
 )  # fmt: skip
 
 

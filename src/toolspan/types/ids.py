@@ -42,10 +42,14 @@ class SourceLocation(Struct, frozen=True, gc=False):
         return (packed >> OFFSET_BIT) & ((1 << (LINE_BIT - OFFSET_BIT)) - 1)
 
     @staticmethod
+    def packed_range(packed: int) -> tuple[int, int]:
+        """Return the offset and length in a packed location."""
+        return SourceLocation.packed_offset(packed), packed & ((1 << OFFSET_BIT) - 1)
+
+    @staticmethod
     def unpack(file: str, packed: int) -> SourceLocation:
         """Return the location for a packed integer."""
-        offset = SourceLocation.packed_offset(packed)
-        return SourceLocation(file, packed >> LINE_BIT, offset, packed & ((1 << OFFSET_BIT) - 1))
+        return SourceLocation(file, packed >> LINE_BIT, *SourceLocation.packed_range(packed))
 
     def __str__(self) -> str:
         """Return `path:line`."""

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolspan.types.ids import SourceLocation
 
-Dialect = str
-"""The name of a transcript format, as listed in `toolspan.formats.registry`."""
+ClientName = str
+"""The name of a client's transcript format, as listed in `toolspan.formats.registry`."""
 _PROMPT_LIMIT = 200
 
 
 class SessionInfo(Struct, frozen=True, kw_only=True, gc=False):
     """Metadata about one session: client, folder, times, title."""
 
-    dialect: Dialect = "claude"
+    client: ClientName = "claude"
     session_id: str | None = None
     """The session of the file itself; records copied from a parent session may have other ids."""
     session_ids: tuple[str, ...] = ()
@@ -36,6 +37,11 @@ class SessionInfo(Struct, frozen=True, kw_only=True, gc=False):
     compactions: int = 0
     started_at: str | None = None
     ended_at: str | None = None
+
+
+def with_upper_drive(path: str) -> str:
+    """Return a Windows path with its drive in upper case, because clients write `c:` and `C:` for the same drive."""
+    return f"{path[0].upper()}{path[1:]}" if path[1:2] == ":" and path[2:3] in ("", "/", "\\") else path
 
 
 def shorten_prompt(prompt: str) -> str | None:
@@ -76,6 +82,11 @@ class Tokens(Struct, frozen=True, kw_only=True, gc=False):
             cache_read_input_tokens=self.cache_read_input_tokens + other.cache_read_input_tokens,
         )
 
+    def without_cached(self) -> Tokens:
+        """Return the tokens with cached ones taken out of the input, for clients that include them."""
+        cached = self.cache_read_input_tokens + self.cache_creation_input_tokens
+        return replace(self, input_tokens=max(self.input_tokens - cached, 0))
+
     def max_with(self, other: Tokens) -> Tokens:
         """Return the field-wise maximum, because the records of one message repeat growing counts."""
         return Tokens(
@@ -99,6 +110,8 @@ class RequestUsage(Struct, frozen=True, kw_only=True, gc=False):
     """True if a subagent made the request in the file of its session, as older clients record it."""
     fast: bool = False
     """True if the request was served in fast mode, which costs more."""
+    cost_usd: float | None = None
+    """The cost in dollars, if the client recorded it."""
 
 
 Severity = Literal["error", "warning", "info"]
@@ -114,6 +127,6 @@ class Finding(Struct, frozen=True, kw_only=True, gc=False):
     place: SourceLocation | None
     """The first occurrence, or None for the file as a whole."""
     explanation: str
-    client: Acceptance
+    acceptance: Acceptance
     """The client's reaction on resume: it accepts the file, skips the line, loses a call or refuses the file."""
     count: int = 1

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
-from toolspan.types.error_kinds import ADVICE, Advice, ErrorKind
+from toolspan.types.error_kinds import ADVICE, Advice, ErrorKind, denial_message
 from toolspan.types.ids import CallId, SessionId, SourceLocation
-from toolspan.types.session import Dialect
+from toolspan.types.session import ClientName
 from toolspan.types.state import State
 from toolspan.types.tool_kinds import ToolKind, tool_kind
 
@@ -37,6 +37,10 @@ class Hook(Struct, frozen=True, kw_only=True, gc=False, tag="hook"):
     text: str | None = None
     at: str | None = None
     place: SourceLocation
+
+
+POLL = "poll"
+"""The kind of progress that later calls report about a background command, by reading its output or stopping it."""
 
 
 class Progress(Struct, frozen=True, kw_only=True, gc=False, tag="progress", omit_defaults=True):
@@ -143,7 +147,9 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     """The id of the prompt that started the turn."""
     parent_call: CallId | None = None
     """The call that started this subagent, or the process with which this call interacts."""
-    dialect: Dialect = "claude"
+    continues: CallId | None = None
+    """The call whose background command this call reads, writes to or stops."""
+    client: ClientName = "claude"
     body_store: BodyStore
 
     @property
@@ -197,6 +203,8 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     """The duration reported by the tool."""
     trusts_reported: bool = False
     """True if the reported duration is used when timestamps are missing or imply a shorter one."""
+    records_changes: bool = False
+    """True if the structured result of a command contains the files that it changed."""
     has_copied_times: bool = False
     """True if a client stamped request and result with the time at which it copied them."""
     body_store: BodyStore
@@ -227,6 +235,11 @@ class Evidence(Struct, frozen=True, gc=False):
 
     rule: str
     text: str | None = None
+
+    @property
+    def summary(self) -> str:
+        """The rule with its text, unless that is the sentence in which a client words every rejection."""
+        return self.rule if self.text is None or denial_message(self.text) is None else f"{self.rule}: {self.text}"
 
 
 class DuplicateRecord(Struct, frozen=True, gc=False):
@@ -292,8 +305,9 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
     def duration(self) -> timedelta | None:
         """The time from request to result, including permission waits; None if a time is missing.
 
-        A fabricated result has no duration. Codex may write both records at once or without times, so the duration
-        reported by the tool is a lower bound. If the times are those of a copy, only the reported duration is known.
+        A background command lasts until its end, or until it was last seen running. A fabricated result has no
+        duration. Codex may write both records at once or without times, so the duration reported by the tool is a
+        lower bound. If the times are those of a copy, only the reported duration is known.
         """
         result = self.result
         if result is None or (self.state in _REPAIRED_STATES and self.has_fabricated_result):
@@ -308,7 +322,25 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
                 return self._reported_duration
             elapsed = end - start
         elapsed = max(elapsed, self._reported_duration or elapsed)
+        if self.background and (end := self.background_end) is not None and (start := self.requested) is not None:
+            elapsed = max(elapsed, end - start)
         return elapsed if elapsed >= _ZERO else None
+
+    @property
+    def background_end(self) -> datetime | None:
+        """The time at which the background work of the call ended or was last seen running; None if not recorded."""
+        if not self.background:
+            return None
+        ends = (parse_timestamp(event.at) for event in self.events if isinstance(event, Notification) and event.status)
+        if (end := min((at for at in ends if at is not None), default=None)) is not None:
+            return end
+        polls = (event for event in self.events if isinstance(event, Progress) and event.kind == POLL)
+        return next((parse_timestamp(event.last_at) for event in polls), None)
+
+    @property
+    def polls(self) -> int:
+        """The number of later calls that read the output of the call's background command or stopped it."""
+        return sum(event.count for event in self.events if isinstance(event, Progress) and event.kind == POLL)
 
     @property
     def duration_ms(self) -> int | None:

@@ -12,6 +12,8 @@ State = Literal[
 
 STATES: tuple[State, ...] = get_args(State)
 OPEN_STATES: frozenset[State] = frozenset({"requested", "awaiting_permission", "running"})
+UNSUCCESSFUL_STATES: frozenset[State] = frozenset(STATES) - OPEN_STATES - {"succeeded", "orphan_result"}
+"""The states of calls that ended in any way other than success. An orphan result is not a call."""
 
 STATE_MEANINGS: dict[State, str] = {
     "requested": "requested; nothing has happened yet",

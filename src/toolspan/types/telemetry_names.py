@@ -6,6 +6,7 @@ with `toolspan.`.
 
 from __future__ import annotations
 
+from toolspan.types.session import Tokens
 from toolspan.types.state import State
 
 SCOPE = "toolspan"
@@ -18,6 +19,23 @@ PERMISSION_SPAN = "toolspan.permission_wait"
 HOOK_SPAN = "toolspan.hook"
 EXECUTION_SPAN = "toolspan.execution"
 
+CHAT_SPAN = "chat {model}"
+
+# Attributes of a model request. Input tokens include those read from and written to the cache.
+PROVIDER = "gen_ai.provider.name"
+REQUEST_MODEL = "gen_ai.request.model"
+RESPONSE_MODEL = "gen_ai.response.model"
+RESPONSE_ID = "gen_ai.response.id"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+CACHE_WRITE_TOKENS = "gen_ai.usage.cache_creation.input_tokens"
+COST_ATTRIBUTES = ("gen_ai.usage.cost", "operation.cost")
+"""The conventions have no name for the cost; Langfuse reads the first one, Logfire the second."""
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+
 # Attributes of a call
 OPERATION = "gen_ai.operation.name"
 OPERATION_VALUE = "execute_tool"
@@ -26,6 +44,7 @@ CALL_ID = "gen_ai.tool.call.id"
 TOOL_TYPE = "gen_ai.tool.type"
 CONVERSATION = "gen_ai.conversation.id"
 AGENT = "gen_ai.agent.id"
+AGENT_NAME = "gen_ai.agent.name"
 MESSAGE = "toolspan.message.id"
 PARENT_CALL = "toolspan.parent_call.id"
 RECOVERS = "toolspan.recovers"
@@ -41,8 +60,8 @@ BACKGROUND = "toolspan.background"
 STOPS_TURN = "toolspan.turn.stopped"
 
 # Attributes of a call's context
-DECISION = "toolspan.runtime.permissions.decision"
-DECISION_SOURCE = "toolspan.runtime.permissions.rules"
+DECISION = "toolspan.permission.decision"
+DECISION_SOURCE = "toolspan.permission.source"
 HOOK_POINT = "toolspan.hook.point"
 HOOK_NAME = "toolspan.hook.name"
 HOOK_OUTCOME = "toolspan.hook.outcome"
@@ -64,6 +83,10 @@ RECOVERY = "toolspan.recovery.applied"
 RECOVERY_POLICY = "toolspan.recovery.policy"
 RECOVERY_STEPS = "toolspan.recovery.steps"
 RECOVERY_SUCCEEDED = "toolspan.recovery.succeeded"
+LIMIT_REACHED = "toolspan.limit.reached"
+LIMIT_NAME = "toolspan.limit.name"
+LIMIT_VALUE = "toolspan.limit.value"
+LIMIT_SPENT = "toolspan.limit.spent"
 
 # Content: only with `content=True`
 ARGUMENTS = "gen_ai.tool.call.arguments"
@@ -89,6 +112,38 @@ OTHER_TOOL = "_OTHER"
 _ERROR_TYPES: dict[State, str] = {
     "timed_out": "timeout", "cancelled": "cancelled", "interrupted": "interrupted",
 }  # fmt: skip
+
+
+_PROVIDERS = (
+    ("claude", "anthropic"), ("gpt", "openai"), ("codex", "openai"), ("o1", "openai"), ("o3", "openai"),
+    ("o4", "openai"), ("gemini", "gcp.gemini"), ("grok", "x_ai"), ("mistral", "mistral_ai"), ("deepseek", "deepseek"),
+    ("command", "cohere"),
+)  # fmt: skip
+
+
+def provider_of(model: str) -> str | None:
+    """Return the provider of a model in the spelling of the conventions, or None if its name does not show it."""
+    name = model.rpartition("/")[2]
+    return next((provider for beginning, provider in _PROVIDERS if name.startswith(beginning)), None)
+
+
+def request_attributes(
+    model: str, *, reply_model: str | None, reply_id: str | None, tokens: Tokens, cost: float | None
+) -> dict[str, str | int | float | None]:
+    """Return the attributes of a model request."""
+    cached, written = tokens.cache_read_input_tokens, tokens.cache_creation_input_tokens
+    return {
+        OPERATION: "chat",
+        PROVIDER: provider_of(model),
+        REQUEST_MODEL: model or None,
+        RESPONSE_MODEL: reply_model or None,
+        RESPONSE_ID: reply_id,
+        INPUT_TOKENS: tokens.input_tokens + cached + written,
+        OUTPUT_TOKENS: tokens.output_tokens,
+        CACHE_READ_TOKENS: cached or None,
+        CACHE_WRITE_TOKENS: written or None,
+        **dict.fromkeys(COST_ATTRIBUTES, cost),
+    }
 
 
 def error_type(state: State, error_kind: str | None) -> str | None:

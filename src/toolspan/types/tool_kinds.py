@@ -44,6 +44,16 @@ _TOOL_KINDS: dict[str, ToolKind] = {
     "codebase_investigator": "agent",
     "update_topic": "plan", "write_todos": "plan", "enter_plan_mode": "plan",
     "ask_user": "question",
+    "read": "read", "view": "read", "ReadFile": "read", "ReadMediaFile": "read",
+    "edit": "edit", "multiedit": "edit", "StrReplaceFile": "edit", "StrReplace": "edit", "str_replace": "edit",
+    "write": "write", "create": "write", "WriteFile": "write",
+    "grep": "search", "find": "search", "ls": "search", "list": "search", "codesearch": "search",
+    "webfetch": "web", "websearch": "web", "SearchWeb": "web", "FetchURL": "web",
+    "task": "agent", "agent": "agent", "AgentSwarm": "agent",
+    "todowrite": "plan", "todoread": "plan", "todo_write": "plan", "TodoList": "plan", "SetTodoList": "plan",
+    "report_intent": "plan",
+    "Shell": "shell", "read_bash": "shell", "write_bash": "shell", "stop_bash": "shell",
+    "question": "question",
 }  # fmt: skip
 
 
@@ -58,3 +68,8 @@ def tool_kind(tool: str) -> ToolKind:
 def tools_of_kinds(*kinds: ToolKind) -> frozenset[str]:
     """Return the names of all known tools of these kinds, except `mcp` and `other`."""
     return frozenset(tool for tool, kind in _TOOL_KINDS.items() if kind in kinds)
+
+
+def sanitize_name(name: str) -> str:
+    """Replace characters that are not allowed in the name of a tool or MCP server with `_`."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)

@@ -9,7 +9,7 @@ slash, and workers run in an empty folder, so that no name in a request can be a
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from starlette.requests import Request
@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from toolspan.archive.sources import is_folder
 from toolspan.errors import SourceError
+from toolspan.formats.registry import all_formats
 from toolspan.formats.source import to_path
 from toolspan.reading.discovery import default_roots
 from toolspan.web.answers import Answers
@@ -25,40 +26,40 @@ from toolspan.web.doctor import DoctorRoutes
 from toolspan.web.files import FileRoutes
 from toolspan.web.live import Live
 from toolspan.web.muted import muted_routes
+from toolspan.web.notes import note_routes
 from toolspan.web.questions import Answer, Question
 from toolspan.web.requests import ApiError, Params, check_id, read_id, read_params, respond
 
 _SESSION_FILTERS = ("project", "client", "model", "client_version", "since", "until", "about")
-_CALL_FILTERS = ("tool", "kind", "state", "error", *_SESSION_FILTERS, "session", "agent")
+_CALL_FILTERS = ("tool", "kind", "program", "state", "error", *_SESSION_FILTERS, "session", "agent")
 _REQUEST_FILTERS = (*_SESSION_FILTERS, "session", "agent")
 
 
-class _Route(msgspec.Struct, frozen=True):
-    """A question about the served transcripts."""
-
-    options: tuple[str, ...]
-    """Query parameters that are passed on."""
-    single: bool = False
-    """True if the answer is one object."""
-
-
-_ROUTES = {
-    "overview": _Route((), single=True),
-    "sessions": _Route((*_SESSION_FILTERS, "live", "sort", "limit")),
-    "calls": _Route((*_CALL_FILTERS, "group", "sort", "limit")),
-    "errors": _Route((*_CALL_FILTERS, "sort", "limit")),
-    "stats": _Route((*_CALL_FILTERS, "mcp", "by", "sort", "limit"), single=True),
-    "time": _Route((*_CALL_FILTERS, "limit"), single=True),
-    "flows": _Route((*_CALL_FILTERS, "chain", "length", "every", "limit")),
-    "usage": _Route((*_REQUEST_FILTERS, "tool", "by", "context", "sort", "limit")),
-    "doctor": _Route(()),
+_ROUTES: dict[str, tuple[str, ...]] = {
+    "overview": ("since",),
+    "sessions": (*_SESSION_FILTERS, "live", "sort", "limit"),
+    "agents": (*_SESSION_FILTERS, "session", "sort", "limit"),
+    "calls": (*_CALL_FILTERS, "group", "commands", "sort", "limit"),
+    "errors": (*_CALL_FILTERS, "by", "recovered", "sort", "limit"),
+    "prompts": (*_CALL_FILTERS, "sort", "limit"),
+    "denials": (*_CALL_FILTERS, "every", "sort", "limit"),
+    "hooks": (*_CALL_FILTERS, "runs", "point", "sort", "limit"),
+    "risky": (*_CALL_FILTERS, "risk", "sort", "limit"),
+    "digest": _SESSION_FILTERS,
+    "disk": (*_SESSION_FILTERS, "session", "by", "sort", "limit"),
+    "stats": (*_CALL_FILTERS, "mcp", "by", "sort", "limit"),
+    "time": (*_CALL_FILTERS, "limit"),
+    "flows": (*_CALL_FILTERS, "chain", "length", "every", "limit"),
+    "usage": (*_REQUEST_FILTERS, "tool", "by", "context", "sort", "limit"),
+    "doctor": (),
 }
+"""The query parameters of the questions about all transcripts, which are passed on."""
 
 
 def api_routes(answers: Answers) -> list[Route]:
     """Return the routes below `/api/`."""
     api = _Api(answers)
-    simple = [Route(f"/api/{name}", api.question_endpoint(name, route)) for name, route in _ROUTES.items()]
+    simple = [Route(f"/api/{name}", api.question_endpoint(name, options)) for name, options in _ROUTES.items()]
     return [
         *simple,
         Route("/api/search", api.search),
@@ -69,11 +70,19 @@ def api_routes(answers: Answers) -> list[Route]:
         Route("/api/call/{id}/why", api.why),
         Route("/api/call/{id}/records", api.call_records),
         Route("/api/compare", api.compare),
+        Route("/api/places", _list_places),
         *muted_routes(),
+        *note_routes(),
         *FileRoutes(answers, _CALL_FILTERS).routes(),
         *DoctorRoutes(answers, api.find_files).routes(),
         *Live(answers).routes(),
     ]
+
+
+def _list_places(_: Request) -> Response:
+    """Answer with the folders in which clients keep transcripts, and whether they exist."""
+    places = [(form.name, root) for form in all_formats() for root in form.roots()]
+    return JSONResponse([{"client": name, "path": str(root), "exists": root.exists()} for name, root in places])
 
 
 def _user_folders() -> tuple[str, ...]:
@@ -88,13 +97,14 @@ class _Api:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
 
-    def question_endpoint(self, name: str, route: _Route) -> Callable[[Request], Awaitable[Response]]:
+    def question_endpoint(self, name: str, options: Sequence[str]) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            params = read_params(request, route.options, besides=("fields",))
+            self._answers.check_sources()
+            params = read_params(request, options, besides=("fields",))
             fields = tuple(filter(None, request.query_params.get("fields", "").split(",")))
             roots = self._answers.roots or (_user_folders() if name == "doctor" else ())
             answer = await self._answers.ask(Question(name, tuple(params), roots, fields))
-            return respond(answer, single=route.single)
+            return respond(request, answer)
 
         return endpoint
 
@@ -105,12 +115,12 @@ class _Api:
         options = ("in", "regex", "ignore_case", "case_sensitive", "limit", *_CALL_FILTERS)
         params = read_params(request, options, besides=("q",))
         question = Question("search", (("q", " ".join(words)), *params), self._answers.roots)
-        return respond(await self._answers.ask(question))
+        return respond(request, await self._answers.ask(question))
 
     async def session(self, request: Request) -> Response:
         session = read_id(request)
         answer = await self._show("session", session, read_params(request, ("thinking",)))
-        return respond(answer, single=True)
+        return respond(request, answer)
 
     async def timeline(self, request: Request) -> Response:
         session = read_id(request)
@@ -120,20 +130,20 @@ class _Api:
             raise ApiError(400, "message and part must be numbers")
         version = request.query_params.get("after")
         if version is None and not params and self._is_live(session):
-            version = ""  # start a worker that keeps running, because the page will soon request changes
+            version = ""  # keep the timeline, because the page will soon request changes
         if version is None:
-            return respond(await self._show("timeline", session, params), single=True)
+            return respond(request, await self._show("timeline", session, params))
         if not re.fullmatch("[0-9a-f-]{0,40}", version):
             raise ApiError(400, "after must be the version of an earlier answer")
 
         async def ask_changes(question: Question) -> Answer:
             return await self._answers.ask_changes(question, version)
 
-        return respond(await self._show("timeline", session, [], ask=ask_changes), single=True)
+        return respond(request, await self._show("timeline", session, [], ask=ask_changes))
 
     async def copies(self, request: Request) -> Response:
         params = (("session", read_id(request)),)
-        return respond(await self._answers.ask(Question("copies", params, self._answers.roots)))
+        return respond(request, await self._answers.ask(Question("copies", params, self._answers.roots)))
 
     def _is_live(self, session: str) -> bool:
         answer = self._answers.last_answer(Question("sessions", (("live", "1"),), self._answers.roots))
@@ -157,8 +167,7 @@ class _Api:
             if answer.status != 404:
                 return answer
         if len(folders) < len(self._answers.roots):
-            row = await self._find_session(session)
-            return await ask(Question(name, tuple(params), (row["files"][0],)))
+            return await ask(Question(name, tuple(params), ((await self.find_files(session))[0],)))
         return answer
 
     async def call(self, request: Request) -> Response:
@@ -174,24 +183,20 @@ class _Api:
         if any(to_path(root).is_file() for root in roots):
             params = ()
         answer = Answer(error=f"no call {call!r}", status=404)
-        if params and (file := self._last_file(request.query_params["session"])):
+        if params and (file := await self._last_file(request.query_params["session"])):
             # perf: with 5,000 sessions, finding the files takes longer than reading the call
             answer = await self._answers.ask(Question(name, (), (call, file)))
             if answer.status == 200:
-                return respond(answer, single=True)
+                return respond(request, answer)
         for names in [(root,) for root in roots] if params and roots else [roots]:  # `session` is for one folder
             answer = await self._answers.ask(Question(name, params, (call, *names)))
             if answer.status != 404:
                 break
-        return respond(answer, single=True)
+        return respond(request, answer)
 
     async def why(self, request: Request) -> Response:
         call = read_id(request)
-        return respond(await self._answers.ask(Question("why", (), (call, *self._answers.roots))), single=True)
-
-    async def find_files(self, session: str) -> list[str]:
-        """Return the files of a session, its own transcript first."""
-        return (await self._find_session(session))["files"]
+        return respond(request, await self._answers.ask(Question("why", (), (call, *self._answers.roots))))
 
     async def compare(self, request: Request) -> Response:
         params = read_params(request, _CALL_FILTERS, besides=("a", "b"))
@@ -199,33 +204,37 @@ class _Api:
         roots = self._answers.roots
         folders = [root for root in roots if is_folder(root)]
         if len(folders) < len(roots):  # a session in a served file is identified by the path of the file
-            files = [(await self._find_session(session))["files"][0] for session in sessions]
+            files = [(await self.find_files(session))[0] for session in sessions]
             sessions = [file if file in roots else session for session, file in zip(sessions, files, strict=True)]
         names = (*sessions, *folders)
-        return respond(await self._answers.ask(Question("compare", tuple(params), names)), single=True)
+        return respond(request, await self._answers.ask(Question("compare", tuple(params), names)))
 
-    async def _find_session(self, session: str) -> dict[str, list[str]]:
-        """Return the files of a session.
+    async def find_files(self, session: str) -> list[str]:
+        """Return the files of a session, its own transcript first.
 
         Raises:
             ApiError: the served transcripts contain no such session (404).
         """
-        answer = await self._answers.ask(Question("sessions", (), self._answers.roots))
-        files = _files_of(session, answer)
+        files = _files_of(session, await self._answers.ask(self._files_question))
         if files is None:
             raise ApiError(404, f"no session {session!r}")
-        return {"files": files}
+        return files
 
-    def _last_file(self, session: str) -> str | None:
+    @property
+    def _files_question(self) -> Question:
+        return Question("sessions", (), self._answers.roots, ("id", "session_ids", "files"))
+
+    async def _last_file(self, session: str) -> str | None:
         """Return the file of a session if, according to the last answer, it is the only one and it still exists."""
-        answer = self._answers.last_answer(Question("sessions", (), self._answers.roots))
-        files = _files_of(session, answer) if answer is not None else None
+        question = self._files_question
+        answer = self._answers.last_answer(question) or await self._answers.ask(question)
+        files = _files_of(session, answer)
         return files[0] if files is not None and len(files) == 1 and to_path(files[0]).is_file() else None
 
 
 def _files_of(session: str, answer: Answer) -> list[str] | None:
     for row in answer.rows:
-        if session.encode() in bytes(row):
+        if session.encode() in row:
             found = msgspec.json.decode(row, type=_SessionFiles)
             if found.id == session or session in found.session_ids:
                 return found.files

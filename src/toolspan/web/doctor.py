@@ -22,6 +22,7 @@ _FORMATS = {
     "markdown": ("md", "text/markdown"),
     "perfetto": ("perfetto.json", "application/json"),
     "otlp": ("otlp.jsonl", "application/x-ndjson"),
+    "atif": ("atif.json", "application/json"),
 }
 """The export formats, each with its file extension and media type."""
 FindFiles = Callable[[str], Awaitable[list[str]]]
@@ -52,7 +53,7 @@ class DoctorRoutes:
     async def findings(self, request: Request) -> Response:
         """Answer with the rows of `doctor` for the files of a session."""
         files = await self._find_files(read_id(request))
-        return respond(await self._answers.ask(Question("doctor", (), tuple(files))))
+        return respond(request, await self._answers.ask(Question("doctor", (), tuple(files))))
 
     async def repair(self, request: Request) -> Response:
         """Write a repaired copy as `repair` does. With `dry_run`, only answer with the changes."""
@@ -60,12 +61,12 @@ class DoctorRoutes:
         files = await self._find_files(read_id(request))
         params = (("dry_run", "1"),) if body.dry_run else ()
         answer = await self._answers.run(Question("repair", params, (files[0],)), changes=not body.dry_run)
-        return respond(answer, single=True)
+        return respond(request, answer)
 
     async def redaction(self, request: Request) -> Response:
         """Answer with every replacement that `export --redact` makes."""
         files = await self._find_files(read_id(request))
-        return respond(await self._answers.ask(Question("redaction", (), tuple(files))))
+        return respond(request, await self._answers.ask(Question("redaction", (), tuple(files))))
 
     async def export(self, request: Request) -> Response:
         """Answer with the file that `export`, or `show --html`, writes."""
@@ -82,6 +83,6 @@ class DoctorRoutes:
         answer = await self._answers.run(question, changes=False)
         if answer.error is not None:
             path.unlink(missing_ok=True)
-            return respond(answer)
+            return respond(request, answer)
         name = f"{session}{'-redacted' if params else ''}.{ending}"
         return FileResponse(path, media_type=media_type, filename=name, background=BackgroundTask(path.unlink))

@@ -49,6 +49,7 @@ class FileRoutes:
 
     async def list_files(self, request: Request) -> Response:
         """Answer with the rows of `files`, for all files or those below a folder."""
+        self._answers.check_sources()
         params = read_params(request, (*self._filters, "sort", "limit"), besides=("fields", "path"))
         fields = tuple(filter(None, request.query_params.get("fields", "").split(",")))
         folder = request.query_params.get("path")
@@ -57,13 +58,13 @@ class FileRoutes:
             if not any(path == folder or path.startswith(folder.rstrip("/") + "/") for path in paths):
                 raise ApiError(404, f"no call changed a file below {folder}")
             params.append(("path", folder))
-        return respond(await self._answers.ask(Question("files", tuple(params), self._answers.roots, fields)))
+        return respond(request, await self._answers.ask(Question("files", tuple(params), self._answers.roots, fields)))
 
     async def history(self, request: Request) -> Response:
         """Answer with the object of `files PATH --contents`."""
         path = await self._check_path(request.query_params.get("path", ""))
         question = Question("file_contents", (("path", path),), self._answers.roots)
-        return respond(await self._answers.ask(question), single=True)
+        return respond(request, await self._answers.ask(question))
 
     async def difference(self, request: Request) -> Response:
         """Answer with the object of `files PATH --between FROM TO`."""
@@ -71,7 +72,7 @@ class FileRoutes:
         ends = [_check_point(request.query_params.get(name, "")) for name in ("from", "to")]
         params = (("path", path), ("from", ends[0]), ("to", ends[1]))
         question = Question("file_difference", params, self._answers.roots)
-        return respond(await self._answers.ask(question), single=True)
+        return respond(request, await self._answers.ask(question))
 
     async def restore(self, request: Request) -> Response:
         """Restore a file as `restore` does. With `dry_run`, only answer with the changes."""
@@ -82,7 +83,7 @@ class FileRoutes:
         params = [(body.side, check_id(body.call))]
         params += [(name, "1") for name in ("dry_run", "force") if getattr(body, name)]
         question = Question("restore", tuple(params), (path, *self._answers.roots))
-        return respond(await self._answers.run(question, changes=not body.dry_run), single=True)
+        return respond(request, await self._answers.run(question, changes=not body.dry_run))
 
     async def _check_path(self, path: str) -> str:
         if path not in await self._changed_paths():

@@ -14,7 +14,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -27,12 +27,14 @@ from toolspan.types.decision import RequestedFile
 from toolspan.types.visible_text import Fold, Pieces, TextRow, split_invisible, wrap_text
 from toolspan.web.answers import Answers, Position
 from toolspan.web.questions import Question
+from toolspan.web.requests import wait_for_disconnect
 
 _MAX_BODY = 16 << 20
 _CARD_COLUMNS = 120
 _CARD_ROWS = 30
 """The number of rows that a card shows at first; the user must open the others before allowing the call."""
 _MAX_OPEN = 200
+_HEARTBEAT_SECONDS = 20.0
 
 
 class FileCard(msgspec.Struct, frozen=True):
@@ -50,6 +52,14 @@ class FileCard(msgspec.Struct, frozen=True):
         return cls(split_invisible(file.path), link, file.is_outside, file.is_new)
 
 
+class Size(msgspec.Struct, frozen=True):
+    """The number of lines of a text, and of added and removed ones if it is a diff."""
+
+    lines: int
+    added: int
+    removed: int
+
+
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """The texts of a question as the page shows them: in pieces, of which the odd ones are escapes."""
 
@@ -57,6 +67,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[FileCard, ...]
     rows: list[TextRow]
     fold: Fold
+    size: Size
     why: Pieces
     cwd: Pieces
     allows: tuple[Pieces, ...]
@@ -67,11 +78,13 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         """Return the card of a question. All texts may come from the model."""
         always = question.always or AlwaysOffer(allows=(), scopes={})
         rows = wrap_text(question.text, _CARD_COLUMNS, is_diff=question.is_diff)
+        lines = [row.kind for row in rows if not row.continues]
         return cls(
             tool=split_invisible(question.tool),
             files=tuple(map(FileCard.of, question.files)),
             rows=rows,
             fold=Fold.of(len(rows), _CARD_ROWS),
+            size=Size(len(lines), lines.count("added"), lines.count("removed")),
             why=split_invisible(question.why or ""),
             cwd=split_invisible(question.cwd or ""),
             allows=tuple(map(split_invisible, always.allows)),
@@ -135,7 +148,7 @@ class Questions:
         self._open[name] = (entry, answer)
         self._on_change()
         ends: list[asyncio.Future[Any]] = [
-            asyncio.create_task(_disconnected(request)), asyncio.create_task(self._wait_for_stop())
+            asyncio.create_task(wait_for_disconnect(request.receive)), asyncio.create_task(self._wait_for_stop())
         ]  # fmt: skip
         try:
             waits: list[asyncio.Future[Any]] = [answer, *ends]
@@ -172,12 +185,6 @@ async def _read_body(request: Request) -> bytes:
     return bytes(body)
 
 
-async def _disconnected(request: Request) -> None:
-    while True:
-        if (await request.receive())["type"] == "http.disconnect":
-            return
-
-
 class _Process(msgspec.Struct):
     """The process id and status in a row of `sessions --live`."""
 
@@ -195,6 +202,13 @@ class _PageStream:
     async def put(self, event: str, data: bytes) -> None:
         """Send an event. Its id is the position from which the browser continues after a lost connection."""
         await self.queue.put(f"id: {self.position}\nevent: {event}\ndata: {data.decode()}\n\n")
+
+    async def get(self) -> str | None:
+        """Return the next event, or a comment after a while, so that the page notices a lost connection."""
+        try:
+            return await asyncio.wait_for(self.queue.get(), _HEARTBEAT_SECONDS)
+        except TimeoutError:
+            return ": no change\n\n"
 
 
 class Live:
@@ -218,20 +232,22 @@ class Live:
     async def stream(self, request: Request) -> Response:
         """Send `sessions`, the rows of `sessions --live`, and `questions`, now and after each change.
 
-        The event `changed` has the ids of the sessions whose files changed, or null if they are no longer known. The
-        first one includes all changes since the position in the request: that of the page, or that of its last event
-        before the connection was lost.
+        The event `changed` has the ids of the sessions whose files changed, or null if they are no longer known, and
+        `outdated` says that all answers may have changed. The first ones include all changes since the position in the
+        request: that of the page, or that of its last event before the connection was lost.
         """
         after = request.headers.get("last-event-id") or request.query_params.get("after", "")
         position = Position.parse(after) or self._answers.position
+        if position.run != self._answers.run_id:  # everything may have changed since that run
+            position = Position(self._answers.run_id, -1, -1)
         return StreamingResponse(self._events(_PageStream(position)), media_type="text/event-stream")
 
     async def _events(self, stream: _PageStream) -> AsyncIterator[str]:
-        senders = (self._send_questions, self._send_changes, self._send_sessions)
+        senders = (self._send_questions, self._send_changes, self._send_outdated, self._send_sessions)
         tasks = [asyncio.create_task(send(stream)) for send in senders]
         self.questions.pages += 1
         try:
-            while (event := await stream.queue.get()) is not None:
+            while (event := await stream.get()) is not None:
                 yield event
         finally:
             self.questions.pages -= 1
@@ -253,18 +269,23 @@ class Live:
             stream.position = stream.position._replace(file_changes=answers.file_changes)
             await stream.put("changed", msgspec.json.encode(sessions))
 
+    async def _send_outdated(self, stream: _PageStream) -> None:
+        answers = self._answers
+        while await answers.wait_for(lambda: answers.change != stream.position.change):
+            stream.position = stream.position._replace(change=answers.change)
+            await stream.put("outdated", b"null")
+
     async def _send_sessions(self, stream: _PageStream) -> None:
         question = Question("sessions", (("live", "1"),), self._answers.roots)
         while True:
             version = self._answers.live_version
             answer = await self._answers.ask(question, live=True)
             self._watch_processes(answer.rows)
-            stream.position = stream.position._replace(change=version[0])
-            await stream.put("sessions", b"[" + b",".join(map(bytes, answer.rows)) + b"]")
+            await stream.put("sessions", answer.json.replace(b"\n", b""))  # an event is one line
             if not await self._answers.wait_for(lambda seen=version: self._answers.live_version != seen):  # type: ignore[misc]
                 return
 
-    def _watch_processes(self, rows: tuple[msgspec.Raw, ...]) -> None:
+    def _watch_processes(self, rows: Sequence[bytes]) -> None:
         """Watch for the end of each live process, on systems that support it (Linux)."""
         if not hasattr(os, "pidfd_open"):
             return

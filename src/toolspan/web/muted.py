@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +19,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-_MAX_BODY_BYTES = 4096
+from toolspan.web.requests import ApiError, read_body
+from toolspan.web.security import write_private
+
 _MAX_LABEL = 200
 _GROUP_ID = re.compile(r"[0-9a-zA-Z_-]{1,64}")
 
@@ -41,11 +42,16 @@ class _Change(msgspec.Struct, frozen=True):
     label: str = ""
 
 
-def muted_file() -> Path:
-    """Return the path of the file, which may not exist."""
+def config_file(name: str) -> Path:
+    """Return the path of a file of the UI, which may not exist."""
     named = os.environ.get("XDG_CONFIG_HOME", "")
     folder = Path(named) if Path(named).is_absolute() else Path.home() / ".config"
-    return folder / "toolspan" / "muted.json"
+    return folder / "toolspan" / name
+
+
+def muted_file() -> Path:
+    """Return the path of the file, which may not exist."""
+    return config_file("muted.json")
 
 
 def read_marks(file: Path) -> dict[str, _Mark]:
@@ -55,7 +61,7 @@ def read_marks(file: Path) -> dict[str, _Mark]:
         OSError: the file cannot be read.
         ValueError: the file is not valid.
     """
-    return msgspec.convert(_read_document(file).get("groups", {}), dict[str, _Mark])
+    return msgspec.convert(read_document(file).get("groups", {}), dict[str, _Mark])
 
 
 def write_mark(file: Path, group: str, mark: _Mark | None) -> None:
@@ -65,26 +71,28 @@ def write_mark(file: Path, group: str, mark: _Mark | None) -> None:
         OSError: the file cannot be read or written.
         ValueError: the file is not valid. It is not changed.
     """
-    document = _read_document(file)
     read_marks(file)
-    groups = dict(document.get("groups", {}))
-    groups.pop(group, None)
-    if mark is not None:
-        groups[group] = msgspec.to_builtins(mark)
+    write_entry(file, "groups", group, None if mark is None else msgspec.to_builtins(mark))
+
+
+def write_entry(file: Path, table: str, key: str, value: object | None) -> None:
+    """Set or remove a value in a table of a JSON file, and keep everything else.
+
+    Raises:
+        OSError: the file cannot be read or written.
+        ValueError: the file is not valid. It is not changed.
+    """
+    document = read_document(file)
+    entries = dict(document.get(table, {}))
+    entries.pop(key, None)
+    if value is not None:
+        entries[key] = value
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".muted-")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(msgspec.json.format(msgspec.json.encode({**document, "groups": groups}), indent=2) + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(name).replace(file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_private(file, msgspec.json.format(msgspec.json.encode({**document, table: entries}), indent=2) + b"\n")
 
 
-def _read_document(file: Path) -> dict[str, Any]:
+def read_document(file: Path) -> dict[str, Any]:
+    """Return the content of a JSON file, or an empty document if there is no file."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     except FileNotFoundError:
@@ -102,35 +110,26 @@ def _list_marks(_: Request) -> Response:
     try:
         marks = read_marks(file)
     except (OSError, ValueError) as error:
-        return JSONResponse({"groups": {}, "problem": _explain(file, error)})
+        return JSONResponse({"groups": {}, "problem": explain_problem(file, error)})
     return JSONResponse({"groups": msgspec.to_builtins(marks), "problem": None})
 
 
 async def _change_mark(request: Request) -> Response:
     group = request.path_params["id"]
     if not _GROUP_ID.fullmatch(group):
-        return _refuse(400, f"not a group: {group[:80]!r}")
-    body = await request.body()
-    if len(body) > _MAX_BODY_BYTES:
-        return _refuse(413, "the request is too long")
-    try:
-        change = msgspec.json.decode(body, type=_Change)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return _refuse(400, f"not a mark: {error}")
+        raise ApiError(400, f"not a group: {group[:80]!r}")
+    change = await read_body(request, _Change)
     since = (change.since or datetime.now(UTC).replace(microsecond=0)).astimezone(UTC)
     mark = None if change.status is None else _Mark(change.status, since, change.label[:_MAX_LABEL])
     file = muted_file()
     try:
         write_mark(file, group, mark)
     except (OSError, ValueError) as error:
-        return _refuse(409, _explain(file, error))
+        raise ApiError(409, explain_problem(file, error)) from error
     return _list_marks(request)
 
 
-def _refuse(status: int, message: str) -> Response:
-    return JSONResponse({"error": message}, status)
-
-
-def _explain(file: Path, error: Exception) -> str:
+def explain_problem(file: Path, error: Exception) -> str:
+    """Return why a file cannot be used."""
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return f"{file} cannot be used ({reason}); correct or remove it"

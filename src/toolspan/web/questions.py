@@ -6,6 +6,7 @@ depends on the command line.
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,19 +16,24 @@ import msgspec
 from toolspan.archive import doctor
 from toolspan.archive.archive import Archive
 from toolspan.archive.calls import public_row
-from toolspan.archive.filters import Filter
+from toolspan.archive.engine import FileEngine, FileMapper
+from toolspan.archive.filters import FILTER_NAMES, Filter, choose_name
 from toolspan.archive.reporter import Reporter
-from toolspan.archive.session import RecordedCall, RecordedSession, resolve_names
-from toolspan.archive.sources import locate_files
+from toolspan.archive.session import RecordedCall, RecordedSession, find_copies, resolve_names
 from toolspan.errors import NotFound, ToolspanError
 from toolspan.export.json import encode_json
 from toolspan.reading.rows import encode_json_line
 
-_LISTS = frozenset({"tool", "kind", "state", "error", "chain"})
+_LISTS = frozenset({"tool", "kind", "program", "state", "error", "chain", "risk"})
 _NUMBERS = frozenset({"limit", "length"})
-FLAGS = frozenset({"live", "mcp", "context", "regex", "ignore_case", "case_sensitive", "every", "thinking", "dry_run",
-                   "force", "redact", "skeleton"})  # fmt: skip
+FLAGS = frozenset({"live", "runs", "mcp", "context", "regex", "ignore_case", "case_sensitive", "every", "thinking",
+                   "commands", "dry_run", "force", "redact", "skeleton"})  # fmt: skip
 """Parameters that are true if they are present."""
+_OBJECTS = frozenset({"overview", "digest", "stats", "time", "session", "timeline", "call", "call_records", "why",
+                      "compare", "file_contents", "file_difference", "restore", "repair"})  # fmt: skip
+"""Questions whose answer is one object."""
+_MIN_COMPRESSED_BYTES = 1024
+_COMPRESSION_LEVEL = 1
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -39,6 +45,8 @@ class Question(msgspec.Struct, frozen=True):
     """The transcripts to read: paths that the server serves, and ids that were checked."""
     fields: tuple[str, ...] = ()
     """The fields of each row to return; all if empty."""
+    zone: str | None = None
+    """The time zone of days, by its IANA name; None for that of the server."""
 
     def get(self, name: str) -> str | None:
         """Return a parameter."""
@@ -46,13 +54,61 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The rows that answer a question, or the reason why there are none."""
+    """The answer to a question, or the reason why there is none."""
 
-    rows: tuple[msgspec.Raw, ...] = ()
+    body: bytes = b"[]"
+    """A JSON array of the rows, separated by a comma and a newline, or one object. Long ones are compressed."""
+    is_compressed: bool = False
     warnings: tuple[str, ...] = ()
     error: str | None = None
     status: int = 200
     """HTTP status: 400 for a wrong parameter, 404 for a name that does not exist."""
+    cpu_seconds: float = 0.0
+    """The CPU time of the worker."""
+    is_unread: bool = False
+    """True if there is no answer yet, because many files must be read first, which all workers do together."""
+
+    @property
+    def json(self) -> bytes:
+        """The body, not compressed."""
+        return gzip.decompress(self.body) if self.is_compressed else self.body
+
+    @property
+    def rows(self) -> list[bytes]:
+        """The rows as JSON. No string in them contains a newline, because JSON escapes it."""
+        body = self.json
+        return body[1:-1].split(b",\n") if len(body) > 2 else []
+
+    def compress(self) -> Answer:
+        """Return the same answer, compressed if it is long: the server keeps and sends it as it is."""
+        if self.is_compressed or len(self.body) < _MIN_COMPRESSED_BYTES:
+            return self
+        body = gzip.compress(self.body, _COMPRESSION_LEVEL, mtime=0)
+        return msgspec.structs.replace(self, body=body, is_compressed=True)
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A part of the files that a question needs and that are not cached. The others are read by other workers."""
+
+    number: int
+    count: int
+    """The number of parts; with 1, the question is answered whatever must be read."""
+
+
+class WorkerRequest(msgspec.Struct, frozen=True):
+    """A question for a worker process."""
+
+    question: Question
+    growing: tuple[str, ...] = ()
+    """The large files that are growing, which the worker keeps in memory."""
+    version: str | None = None
+    """If set, the question is the timeline of a session, and the answer has the changes since this version."""
+    share: Share | None = None
+    """The part of the unread files to read. If it is None and there are many unread files, nothing is read."""
+    seconds: float | None = None
+    """The CPU time after which the worker ends without an answer, where the system can limit it."""
+    adds_facts: bool = False
+    """True to add the facts that other questions need to the cache, instead of answering."""
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -61,21 +117,26 @@ class _Call(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     params: Mapping[str, Any]
     reporter: Reporter
+    mapper: FileMapper
 
     @property
     def archive(self) -> Archive:
-        return Archive(*self.names, reporter=self.reporter)
+        return self.open_archive(self.names)
+
+    def open_archive(self, names: Sequence[str]) -> Archive:
+        """Return the archive of some of the transcripts."""
+        return Archive.from_engine(FileEngine(names, reporter=self.reporter, mapper=self.mapper))
 
     def options(self, *names: str) -> dict[str, Any]:
         """Return the parameters with these names, and the filter."""
-        words = {name: value for name, value in self.params.items() if name in Filter.__struct_fields__}
+        words = {name: value for name, value in self.params.items() if name in FILTER_NAMES}
         own = {name: self.params[name] for name in names if name in self.params}
         return {"call_filter": Filter.parse(**words), **own}
 
 
-def answer_question(question: Question) -> Answer:
+def answer_question(question: Question, mapper: FileMapper) -> Answer:
     """Return the answer to a question. Errors that a user can correct become the answer's error."""
-    return collect_answer(question, lambda reporter: _ask(question, reporter))
+    return collect_answer(question, lambda reporter: _ask(question, reporter, mapper))
 
 
 def collect_answer(question: Question, ask: Callable[[Reporter], Iterable[bytes]]) -> Answer:
@@ -92,10 +153,12 @@ def collect_answer(question: Question, ask: Callable[[Reporter], Iterable[bytes]
         error, status = str(problem), 400
     if question.fields:
         rows = [_select_fields(row, question.fields) for row in rows]
-    return Answer(tuple(map(msgspec.Raw, rows)), tuple(warnings), error, status)
+    body = b",\n".join(rows)
+    body = (body or b"null") if question.name in _OBJECTS else b"[" + body + b"]"
+    return Answer(body, warnings=tuple(warnings), error=error, status=status)
 
 
-def _ask(question: Question, reporter: Reporter) -> Iterable[bytes]:
+def _ask(question: Question, reporter: Reporter, mapper: FileMapper) -> Iterable[bytes]:
     params: dict[str, Any] = {}
     for name, value in question.params:
         if name in _LISTS:
@@ -104,7 +167,7 @@ def _ask(question: Question, reporter: Reporter) -> Iterable[bytes]:
             params[name] = _parse_number(name, value)
         else:
             params[name] = True if name in FLAGS else value
-    rows = _QUESTIONS[question.name](_Call(question.names, params, reporter))
+    rows = _QUESTIONS[question.name](_Call(question.names, params, reporter, mapper))
     return [row if isinstance(row, bytes) else encode_json_line(row) for row in rows]
 
 
@@ -125,7 +188,7 @@ _Rows = Iterable[msgspec.Struct | dict[str, object] | bytes]
 def _overview(call: _Call) -> _Rows:
     from datetime import datetime
 
-    recent = call.archive.overview()
+    recent = call.archive.overview(call.params.get("since"))
     overview = msgspec.to_builtins(recent.overview, builtin_types=(datetime,))
     return [{**overview, "live": recent.live_statuses}]
 
@@ -134,6 +197,18 @@ def _sessions(call: _Call) -> _Rows:
     if call.params.get("live"):
         return call.archive.live(**call.options())[: call.params.get("limit") or None]
     return call.archive.sessions(**call.options("sort", "limit"))
+
+
+def _errors(call: _Call) -> _Rows:
+    options = call.options("by", "sort", "limit")
+    if "recovered" in call.params:
+        options["recovered"] = choose_name(call.params["recovered"], ("yes", "no")) == "yes"
+    return call.archive.error_totals(**options) if "by" in options else call.archive.errors(**options)
+
+
+def _hooks(call: _Call) -> _Rows:
+    options = call.options("point", "sort", "limit")
+    return call.archive.hook_runs(**options) if call.params.get("runs") else call.archive.hooks(**options)
 
 
 def _stats(call: _Call) -> _Rows:
@@ -177,9 +252,7 @@ def _find_call(call: _Call) -> _Rows:
 
 
 def _doctor(call: _Call) -> _Rows:
-    engine = call.archive.file_engine
-    files, _ = locate_files(call.names, allow_unknown=True, reporter=call.reporter)
-    return [checked.to_dict() for checked in doctor.check_files(engine, files) if checked.report is not None]
+    return [checked.to_dict() for checked in call.archive.doctor() if checked.report is not None]
 
 
 def _repair(call: _Call) -> _Rows:
@@ -191,7 +264,7 @@ def _restore(call: _Call) -> _Rows:
 
     name, *names = call.names
     before, after = call.params.get("before"), call.params.get("after")
-    file = restore.find_recorded_file(Archive(*names, reporter=call.reporter), name, before=before, after=after)
+    file = restore.find_recorded_file(call.open_archive(names), name, before=before, after=after)
     dry_run, force = bool(call.params.get("dry_run")), bool(call.params.get("force"))
     plan = restore.prepare_restore(name, file, is_confirmed=not dry_run, force=force, dry_run=dry_run)
     done = plan.action != "nothing" and not dry_run
@@ -214,7 +287,7 @@ def _file_difference(call: _Call) -> _Rows:
 
 def _compare(call: _Call) -> _Rows:
     a, b, *folders = call.names
-    return [Archive(*folders, reporter=call.reporter).compare(a, b, **call.options())]
+    return [call.open_archive(folders).compare(a, b, **call.options())]
 
 
 def _redaction(call: _Call) -> _Rows:
@@ -243,12 +316,6 @@ def _export(call: _Call) -> _Rows:
     return ()
 
 
-def _copies(call: _Call) -> _Rows:
-    from toolspan.web.copies import find_copies
-
-    return find_copies(call.archive, call.params["session"])
-
-
 def _call_records(call: _Call) -> _Rows:
     from toolspan.web.call_records import read_call_records
 
@@ -264,8 +331,15 @@ def _timeline(call: _Call) -> _Rows:
 _QUESTIONS: dict[str, Callable[[_Call], _Rows]] = {
     "overview": _overview,
     "sessions": _sessions,
-    "calls": lambda call: map(public_row, call.archive.calls(**call.options("group", "sort", "limit"))),
-    "errors": lambda call: call.archive.errors(**call.options("sort", "limit")),
+    "agents": lambda call: call.archive.agents(**call.options("sort", "limit")),
+    "calls": lambda call: map(public_row, call.archive.calls(**call.options("group", "commands", "sort", "limit"))),
+    "errors": _errors,
+    "prompts": lambda call: call.archive.prompts(**call.options("sort", "limit")),
+    "denials": lambda call: call.archive.denials(**call.options("every", "sort", "limit")),
+    "hooks": _hooks,
+    "risky": lambda call: call.archive.risky(**call.options("risk", "sort", "limit")),
+    "digest": lambda call: [call.archive.digest(**call.options())],
+    "disk": lambda call: call.archive.disk(**call.options("by", "sort", "limit")),
     "stats": _stats,
     "time": lambda call: [call.archive.time(**call.options("limit"))],
     "flows": _flows,
@@ -274,10 +348,10 @@ _QUESTIONS: dict[str, Callable[[_Call], _Rows]] = {
     "search": _search,
     "session": _session,
     "timeline": _timeline,
-    "copies": _copies,
+    "copies": lambda call: find_copies(call.archive.engine, call.params["session"]),
     "call": _find_call,
     "call_records": _call_records,
-    "why": lambda call: [Archive(*call.names[1:], reporter=call.reporter).why(call.names[0])],
+    "why": lambda call: [call.open_archive(call.names[1:]).why(call.names[0])],
     "compare": _compare,
     "files": _files,
     "file_contents": _file_contents,

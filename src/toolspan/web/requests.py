@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Sequence
+from contextvars import ContextVar
+from functools import cache
 from typing import TypeVar
+from zoneinfo import available_timezones as read_timezones
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolspan.web.questions import FLAGS, Answer
 
@@ -19,11 +26,12 @@ T = TypeVar("T")
 
 
 class ApiError(Exception):
-    """An error response with a status and a message."""
+    """An error response with a status, a message, and a code if the page must know the reason."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, code: str | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.code = code
 
 
 Params = list[tuple[str, str]]
@@ -61,13 +69,15 @@ def check_id(name: str) -> str:
     return name
 
 
-def respond(answer: Answer, *, single: bool = False) -> Response:
+def respond(request: Request, answer: Answer) -> Response:
     """Return an answer as JSON."""
     if answer.error is not None:
         return JSONResponse({"error": answer.error}, answer.status)
-    rows = [memoryview(row) for row in answer.rows]  # perf: not copied
-    body = (rows[0] if rows else b"null") if single else b"[" + b",\n".join(rows) + b"]"
-    response = Response(body, media_type="application/json")
+    is_sent_compressed = answer.is_compressed and "gzip" in request.headers.get("accept-encoding", "")
+    body = answer.body if is_sent_compressed else answer.json
+    response = Response(memoryview(body), media_type="application/json")  # perf: not copied
+    if is_sent_compressed:
+        response.headers["Content-Encoding"] = "gzip"
     if answer.warnings:
         response.headers["X-Toolspan-Warnings"] = json.dumps(answer.warnings)
     return response
@@ -76,7 +86,53 @@ def respond(answer: Answer, *, single: bool = False) -> Response:
 async def respond_to_error(_: Request, error: Exception) -> Response:
     """Return an `ApiError` as JSON."""
     assert isinstance(error, ApiError)
-    return JSONResponse({"error": str(error)}, error.status)
+    code = {} if error.code is None else {"code": error.code}
+    return JSONResponse({"error": str(error), **code}, error.status)
+
+
+available_timezones = cache(read_timezones)  # perf: it lists folders
+_zone: ContextVar[str | None] = ContextVar("zone", default=None)
+
+
+def read_zone() -> str | None:
+    """Return the time zone of the page that sent this request, or None if it names none that is known."""
+    return _zone.get()
+
+
+class CancelAbandoned:
+    """ASGI middleware that cancels a question when the browser that asked it is gone, or wants another answer.
+
+    It also notes the time zone in the request for `read_zone`.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap an application."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on. Streams and downloads notice themselves that they are abandoned."""
+        is_question = scope["type"] == "http" and scope["method"] == "GET" and scope["path"].startswith("/api/")
+        if not is_question or scope["path"].endswith(("/live", "/export")):
+            await self._app(scope, receive, send)
+            return
+        zone = Headers(scope=scope).get("x-toolspan-zone")
+        _zone.set(zone if zone in available_timezones() else None)
+        answering = asyncio.ensure_future(self._app(scope, receive, send))
+        leaving = asyncio.ensure_future(wait_for_disconnect(receive))
+        try:
+            await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            if not answering.done():
+                answering.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await answering
+
+
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return when the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def read_body(request: Request, body_type: type[T]) -> T:

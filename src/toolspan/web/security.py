@@ -1,24 +1,32 @@
 """Decide which requests the server answers.
 
-The Host of a request must be this server (against DNS rebinding), and its Origin must not be another site. It must also
-contain a secret that was created when the server started: the cookie, or the printed token (`Authorization: Bearer`).
-A token in a URL can be exchanged for the cookie only once, so that a URL in a history or a process list is useless.
-Requests that change something also need the page token in `X-Toolspan-Token`.
+The Host of a request must be this server (against DNS rebinding), and its Origin must not be another site. Requests for
+data also need the secret of this server in `Authorization: Bearer`. A browser sends the header only because a script of
+the page adds it, so that other sites cannot make it do so; and it keeps the secret in the storage of this address and
+port, so that other servers of this machine do not get it, as they would get a cookie.
+
+The secret stays the same when the server starts again, so that open tabs and bookmarks continue to work. A browser gets
+it in exchange for a token, which is then invalid: a URL in a history or in a list of processes is useless.
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import hmac
 import ipaddress
+import os
+import re
 import secrets
 import socket
-from collections.abc import Iterable
-from html import escape
-from urllib.parse import urlencode, urlsplit
+import stat
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _POLICY = (
@@ -35,21 +43,57 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-_SAFE_METHODS = ("GET", "HEAD")
-PAGE_TOKEN_HEADER = "X-Toolspan-Token"
+_DOWNLOAD = re.compile("/api/session/[^/]+/export")
+_SECRET_BYTES = 32
+SIGN_IN_PATH = "/api/sign-in"
+
+
+def secret_file() -> Path:
+    """Return the path of the file with the key from which the secrets of this user's servers are computed."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    folder = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
+    return folder / "toolspan" / "ui-secret"
+
+
+def load_key(file: Path) -> bytes:
+    """Return the key in a file, and create the file if there is none that only its owner can use.
+
+    If it cannot be written, the key is new at each start.
+    """
+    with contextlib.suppress(OSError):
+        status = file.lstat()
+        is_private = os.name == "nt" or (status.st_uid == os.getuid() and not status.st_mode & 0o077)
+        if is_private and stat.S_ISREG(status.st_mode) and status.st_size == _SECRET_BYTES:
+            return file.read_bytes()
+    key = secrets.token_bytes(_SECRET_BYTES)
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(file, key)
+    return key
+
+
+def write_private(file: Path, data: bytes) -> None:
+    """Replace a file by one that only its owner can read. It is unchanged if that fails."""
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 class Secrets:
-    """The secrets of one run of the server, and the host names that it accepts."""
+    """The secret of a server, the tokens that it has not exchanged yet, and the host names that it accepts."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.token = secrets.token_urlsafe(24)
-        """The token in the printed URL. Programs send it with each request."""
-        self._unused_tokens = {self.token}
-        self.cookie = secrets.token_urlsafe(24)
-        self.page_token = secrets.token_urlsafe(24)
-        """The token in the page, which sends it back with each request that changes something."""
-        self.cookie_name = f"toolspan_{port}"  # browsers send cookies to all ports of a host
+    def __init__(self, host: str, port: int, key: bytes) -> None:
+        """Compute the secret from a key. Each address has its own, so that one server cannot use that of another."""
+        digest = hmac.digest(key, f"{host} {port}".encode(), "sha256")
+        self.secret = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        self._unused_tokens: set[str] = set()
         self._port = port
         self._names = {"127.0.0.1", "localhost", "::1", host}
         self._is_public = not is_loopback(host)
@@ -58,6 +102,8 @@ class Secrets:
 
     def accepts_host(self, host: str) -> bool:
         """Return whether the value of a Host header is a name and port of this server."""
+        if "@" in host:
+            return False
         try:
             parts = urlsplit(f"//{host}")
             name, port = parts.hostname or "", parts.port or 80
@@ -66,28 +112,20 @@ class Secrets:
         return port == self._port and (name in self._names or (self._is_public and _is_address(name)))
 
     def make_token(self) -> str:
-        """Return a new token, with which one browser can sign in."""
+        """Return a new token, which can be used once."""
         token = secrets.token_urlsafe(24)
         self._unused_tokens.add(token)
         return token
 
-    def use_token(self, token: str) -> bool:
-        """Return whether a browser can sign in with a token, and make the token invalid for signing in again."""
-        match = next((unused for unused in self._unused_tokens if _equal(token, unused)), None)
+    def use_token(self, token: str | None) -> bool:
+        """Return whether a token is valid, and make it invalid."""
+        match = next((unused for unused in self._unused_tokens if token is not None and _equal(token, unused)), None)
         self._unused_tokens.discard(match or "")
         return match is not None
 
-    def accepts_token(self, token: str | None) -> bool:
-        """Return whether this is the token that programs send."""
-        return token is not None and _equal(token, self.token)
-
-    def accepts_cookie(self, cookie: str | None) -> bool:
-        """Return whether this is the cookie of a browser that has signed in."""
-        return cookie is not None and _equal(cookie, self.cookie)
-
-    def accepts_page_token(self, token: str | None) -> bool:
-        """Return whether this is the token in the page."""
-        return token is not None and _equal(token, self.page_token)
+    def accepts_secret(self, secret: str) -> bool:
+        """Return whether this is the secret of the server."""
+        return _equal(secret, self.secret)
 
 
 def is_loopback(host: str) -> bool:
@@ -111,90 +149,54 @@ def _equal(one: str, other: str) -> bool:
 
 
 class Guard:
-    """ASGI middleware that rejects requests from other sites and requests without a secret of this server."""
+    """ASGI middleware that rejects requests from other sites, and requests for data without the secret.
 
-    def __init__(self, app: ASGIApp, *, own: Secrets, public: Iterable[str] = ()) -> None:
-        """Wrap an application. Paths that begin with one of `public`, such as static files, need no secret."""
+    The page and its static files contain no data: everyone who reaches the server may load them.
+    """
+
+    def __init__(self, app: ASGIApp, *, own: Secrets) -> None:
+        """Wrap an application."""
         self._app = app
         self._own = own
-        self._public = tuple(public)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Reject a request, redirect it, or pass it on to the application."""
+        """Reject a request, or pass it on to the application."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
 
-        is_public = scope["path"].startswith(self._public)
+        is_static = scope["path"].startswith("/static/")
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers[name] = value
-                headers.setdefault("Cache-Control", "no-cache" if is_public else "no-store")
+                headers.setdefault("Cache-Control", "no-cache" if is_static else "no-store")
             await send(message)
 
         refusal = self._check(Request(scope))
         await (refusal or self._app)(scope, receive, send_with_headers)
 
     def _check(self, request: Request) -> Response | None:
-        """Return a response that rejects or redirects a request, or None if the application may answer it."""
-        headers = request.headers
-        if not self._own.accepts_host(headers.get("host", "")):
-            return _refuse(request, 421, "This is not an address of the server.")
-        if not _is_same_origin(headers):
-            return _refuse(request, 403, "Requests from other sites are refused.")
-        if request.url.path.startswith(self._public) and request.method in _SAFE_METHODS:
+        """Return a response that rejects a request, or None if the application may answer it."""
+        if not self._own.accepts_host(request.headers.get("host", "")):
+            return JSONResponse({"error": "This is not an address of the server."}, 421)
+        if not _is_same_origin(request.headers):
+            return JSONResponse({"error": "Requests from other sites are refused."}, 403)
+        path = request.url.path
+        if not path.startswith("/api/") or path == SIGN_IN_PATH:
             return None
-        token = request.query_params.get("token")
-        has_cookie = self._own.accepts_cookie(request.cookies.get(self._own.cookie_name))
-        if token is not None and request.method == "GET" and not _is_api(request):
-            if self._own.use_token(token) or has_cookie:
-                return self._sign_in(request)
-            return _refuse(request, 403, "This address was already used. Run toolspan ui again for a new one.")
-        scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        has_token = (_is_api(request) and self._own.accepts_token(token)) or (
-            scheme.lower() == "bearer" and self._own.accepts_token(bearer.strip())
-        )
-        if not (has_cookie or has_token):
-            return _refuse(request, 403, "This browser is not signed in. Run toolspan ui again to open the page.")
-        if request.method in _SAFE_METHODS:
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self._own.accepts_secret(secret.strip()):
             return None
-        if not self._own.accepts_page_token(headers.get(PAGE_TOKEN_HEADER)):
-            return _refuse(request, 403, "The token of the page is missing or wrong. Reload the page.")
-        return None
-
-    def _sign_in(self, request: Request) -> Response:
-        """Set the cookie and redirect to the same address without the token."""
-        query = QueryParams([(key, value) for key, value in request.query_params.multi_items() if key != "token"])
-        path = "/" + request.url.path.lstrip("/")  # `//host` would redirect to another host
-        target = path + (f"?{urlencode(query.multi_items())}" if query else "")
-        response = RedirectResponse(target, 303)
-        response.set_cookie(self._own.cookie_name, self._own.cookie, httponly=True, samesite="strict", path="/")
-        return response
+        is_download = request.method == "GET" and _DOWNLOAD.fullmatch(path) is not None
+        if is_download and self._own.use_token(request.query_params.get("token")):  # links have no headers
+            return None
+        return JSONResponse({"error": "This browser is not signed in. Run toolspan ui to sign it in."}, 401)
 
 
 def _is_same_origin(headers: Headers) -> bool:
     origin = headers.get("origin")
     return origin is None or origin == f"http://{headers.get('host', '')}"
-
-
-def _is_api(request: Request) -> bool:
-    return request.url.path.startswith("/api/")
-
-
-def _refuse(request: Request, status: int, reason: str) -> Response:
-    if _is_api(request):
-        return JSONResponse({"error": reason}, status)
-    # A link from another site does not send the cookie; a click on this page does.
-    again = escape(request.url.path if request.url.path.startswith("/") else "/", quote=True)
-    again += escape(f"?{request.url.query}" if request.url.query else "", quote=True)
-    link = f'<p><a href="{again}">Try again</a></p>' if status == 403 and not again.startswith("//") else ""
-    page = (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>toolspan</title>'
-        '<link rel="stylesheet" href="/static/page/app.css">'
-        f'<main class="refused"><h1>toolspan</h1><p>{escape(reason)}</p>{link}</main></html>'
-    )
-    return HTMLResponse(page, status)

@@ -25,17 +25,22 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from toolspan.web.answers import Answers
+    from toolspan.web.pool import WorkerPool
     from toolspan.web.security import Secrets
 
 _FIRST_PORT = 8787
 _PORTS_TRIED = 100
 _STOP_SECONDS = 1
+_SESSION_LIST = (
+    "/api/sessions?fields=id%2Cclient%2Ctitle%2Cfirst_prompt%2Cproject%2Cgit_branch%2Cstarted%2Cended%2Cduration_ms%2C"
+    "models%2Ccalls%2Cunsuccessful%2Cstates%2Ctools%2Cagents"
+)
 _FIRST_DATA = {
     "overview": (
         "/api/stats?by=hour", "/api/usage?by=day", "/api/sessions?sort=-ended&limit=12",
-        "/api/errors?fields=id%2Ckind%2Ctool%2Cprogram%2Ctext%2Cper_day%2Ccount%2Ccause",
+        "/api/errors?fields=id%2Ckind%2Ctool%2Cprogram%2Cmessage%2Cper_day%2Ccount%2Ccause",
     ),
-    "sessions": ("/api/sessions", "/api/usage?by=session"),
+    "sessions": (_SESSION_LIST, "/api/usage?by=session"),
 }  # fmt: skip
 """perf: the data that each view requests first. The browser loads it together with the modules of the view."""
 _ALL_ADDRESSES = ("0.0.0.0", "::")
@@ -47,52 +52,56 @@ class UiOptions(msgspec.Struct, frozen=True, kw_only=True):
     roots: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int | None = None
+    timeout: float = 60.0
+    """The seconds after which a question is stopped."""
 
 
-Ready = Callable[[str, Callable[[], str]], None]
+Ready = Callable[[Callable[[], str]], None]
 
 
 def serve(options: UiOptions, ready: Ready) -> None:
     """Serve the UI until SIGINT or SIGTERM.
 
-    When the server accepts requests, `ready` is called with its URL and a function that returns a new URL. Each URL can
-    be opened in one browser.
+    When the server accepts requests, `ready` is called with a function that returns a new URL. Each URL signs one
+    browser in.
     """
-    from toolspan.web.worker import start_workers, stop_workers
+    from toolspan.web.pool import WorkerPool
 
     listener = _listen(options)
-    with tempfile.TemporaryDirectory(prefix="toolspan-ui-") as folder:
-        address = f"{folder}/workers"
-        empty = Path(folder, "empty")
+    with tempfile.TemporaryDirectory(prefix="toolspan-ui-") as scratch:
+        empty = Path(scratch, "empty")
         empty.mkdir()
-        pid = start_workers(address, str(empty))  # before this process has threads
-        try:
-            asyncio.run(_serve(options, listener, address, ready))
-        finally:
-            stop_workers(pid, address)
+        # Workers run in an empty folder: a name in a request is never a file in it, and it has no modules to import.
+        with contextlib.chdir(empty):
+            pool = WorkerPool()
+            pool.start()
+            try:
+                asyncio.run(_serve(options, listener, pool, Path(scratch), ready))
+            finally:
+                pool.close()
 
 
-async def _serve(options: UiOptions, listener: socket.socket, address: str, ready: Ready) -> None:
+async def _serve(options: UiOptions, listener: socket.socket, pool: WorkerPool, scratch: Path, ready: Ready) -> None:
     import uvicorn
 
     from toolspan.web.answers import Answers
-    from toolspan.web.security import Secrets
+    from toolspan.web.header_timers import HeaderTimers
+    from toolspan.web.security import Secrets, load_key, secret_file, write_private
 
     port = listener.getsockname()[1]
-    own = Secrets(options.host, port)
-    host = "127.0.0.1" if options.host in _ALL_ADDRESSES else options.host
+    own = Secrets(options.host, port, load_key(secret_file()))
+    host = find_address() if options.host in _ALL_ADDRESSES else options.host
     base = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-    url = f"{base}?token={own.token}"
-    answers = Answers(options.roots, address)
-    state = RunningServer(os.getpid(), url, options.roots, options.host, port, own.page_token)
+    answers = Answers(options.roots, pool, scratch, options.timeout)
+    state = RunningServer(os.getpid(), base, options.roots, options.host, port, own.secret)
     file = state_folder() / f"{port}.json"
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            _write_private(file, msgspec.json.encode(state))
-            ready(url, lambda: f"{base}?token={own.make_token()}")
+            write_private(file, msgspec.json.encode(state))
+            ready(lambda: f"{base}?token={own.make_token()}")
 
         async def main_loop(self) -> None:
             await stopped.wait()  # the default checks ten times a second whether to stop
@@ -105,9 +114,11 @@ async def _serve(options: UiOptions, listener: socket.socket, address: str, read
 
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
+    timers = HeaderTimers()
+    app = timers.wrap(build_app(answers, own))
     config = uvicorn.Config(
-        build_app(answers, own), log_config=None, access_log=False, server_header=False, date_header=False, ws="none",
-        timeout_graceful_shutdown=_STOP_SECONDS,
+        app, http=timers.make_protocol(), log_config=None, access_log=False, server_header=False, date_header=False,
+        ws="none", timeout_graceful_shutdown=_STOP_SECONDS,
     )  # fmt: skip
     try:
         await Server(config).serve(sockets=[listener])
@@ -128,8 +139,8 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
     from toolspan.archive.words import page_words
     from toolspan.web.answers import watching
     from toolspan.web.api import api_routes
-    from toolspan.web.requests import ApiError, respond_to_error
-    from toolspan.web.security import Guard
+    from toolspan.web.requests import ApiError, CancelAbandoned, read_body, respond_to_error
+    from toolspan.web.security import SIGN_IN_PATH, Guard
     from toolspan.web.static_files import VersionedFiles
 
     files = VersionedFiles(Path(str(resources.files("toolspan.web") / "static")))
@@ -144,11 +155,12 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
         static = f"/static/{files.find_version()}"
         modules = files.find_imports("app.js", f"views/{view}.js")
         data = _FIRST_DATA.get(view, ()) if "q" not in request.query_params else ()
+        data = data if "token" not in request.query_params else ()  # it must be exchanged first
         if view == "session" and re.fullmatch("[A-Za-z0-9_-]+", name):
             data = (f"/api/session/{name}/timeline",)
+        await answers.refresh()
         return HTMLResponse(
             template.render(
-                page_token=own.page_token,
                 position=answers.position,
                 static=static,
                 modules=modules,
@@ -160,6 +172,12 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
     async def make_token(_: Request) -> Response:
         return JSONResponse({"token": own.make_token()})
 
+    async def sign_in(request: Request) -> Response:
+        body = await read_body(request, dict[str, str])
+        if not own.use_token(body.get("token")):
+            raise ApiError(403, "This address was already used. Run toolspan ui again for a new one.")
+        return JSONResponse({"secret": own.secret})
+
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with watching(answers):
@@ -169,13 +187,22 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
         routes=[
             *api_routes(answers),
             Route("/api/token", make_token, methods=["POST"]),
+            Route(SIGN_IN_PATH, sign_in, methods=["POST"]),
             Mount("/static", files),
             Route("/{path:path}", show_page),
         ],
-        middleware=[Middleware(Guard, own=own, public=("/static/",))],
+        middleware=[Middleware(Guard, own=own), Middleware(CancelAbandoned)],
         exception_handlers={ApiError: respond_to_error},
         lifespan=lifespan,
     )
+
+
+def find_address() -> str:
+    """Return the address at which other machines reach this one, or that of this machine alone if there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("192.0.2.1", 9))  # chooses an interface, and sends nothing
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"
 
 
 def _listen(options: UiOptions) -> socket.socket:
@@ -209,15 +236,8 @@ def running_server(options: UiOptions) -> str | None:
         if (server.roots, server.host) == (options.roots, options.host) and options.port in (None, server.port):
             answer = server.post("/api/token", b"{}")
             if answer is not None:
-                return f"{server.url.partition('?')[0]}?token={msgspec.json.decode(answer)['token']}"
+                return f"{server.url}?token={msgspec.json.decode(answer)['token']}"
     return None
-
-
-def _write_private(file: Path, data: bytes) -> None:
-    file.unlink(missing_ok=True)
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(data)
 
 
 def open_browser(url: str) -> bool:

@@ -1,15 +1,9 @@
-"""`/api/session/ID/timeline`: a session as columns of equal length, small enough for 50,000 calls.
+"""`/api/session/ID/timeline`: the tables of `export/timeline_tables.py`, small enough for 50,000 calls.
 
-`order` lists the rows as `3 * index + kind`, where kind 0 is a call, 1 a message and 2 a subagent. Times are
-milliseconds after `base`. Repeated names are indexes of `names`. The number of a model message links calls (`batch`)
-and requests (`id`). Except for the first column of a table, a column whose values are all the same is only that value.
-`slices` has three numbers for each part of the main agent's time: the time since the end of the previous part, the
-length, and the name. Bodies are not included: `/api/call/ID` returns them.
-
-With `after=VERSION`, the answer has only the changes since that version: new `names`, all `agents`, and the changed
-rows of `calls`, `messages` and `requests` with their indexes in `rows`. `order` and `slices` have the number of
-unchanged items at the beginning (`keep`) and at the end (`tail`), and the items between them (`add`). If the version is
-unknown, the answer has the whole timeline.
+Bodies are not included: `/api/call/ID` returns them. With `after=VERSION`, the answer has only the changes since that
+version: all `agents`, and the changed rows of `calls`, `messages` and `requests` with their indexes in `rows`. `order`
+and `slices` have the number of unchanged items at the beginning (`keep`) and at the end (`tail`), and the items between
+them (`add`). If the version is unknown, the answer has the whole timeline.
 """
 
 from __future__ import annotations
@@ -25,17 +19,17 @@ from toolspan.archive.reporter import SILENT, Reporter
 from toolspan.archive.session import resolve_names, session_facts, session_paths
 from toolspan.errors import NotFound, SourceError
 from toolspan.export.json import encode_json, escape_control_chars
-from toolspan.formats.claude.paths import hook_log_path
-from toolspan.formats.registry import format_of_path
+from toolspan.export.timeline_tables import FileRequests, TimelineTables
+from toolspan.formats.registry import format_of_path, get_format
 from toolspan.formats.remote import RemotePath
+from toolspan.formats.side_files import hook_log_path
 from toolspan.reading.cache import Cache, cached_answer, default_folder
 from toolspan.reading.discovery import TranscriptFile
-from toolspan.reading.growing import GrowingFile, GrownFile, WholeFile, open_file
-from toolspan.reading.timeline import display_text
-from toolspan.reading.transcript import Continuation, read
-from toolspan.types.session import SessionInfo
-from toolspan.types.state import OPEN_STATES, STATE_MEANINGS
-from toolspan.web.timeline_rows import TimelineRows
+from toolspan.reading.growing import FileGrowth, GrowingFile, WholeFile, open_file
+from toolspan.reading.timeline import TimelineBuilder, display_text
+from toolspan.reading.transcript import read
+from toolspan.types.session import SessionInfo, Tokens
+from toolspan.types.state import OPEN_STATES
 
 _MIN_CACHED_BYTES = 1 << 20
 
@@ -91,7 +85,7 @@ class FileFacts(NamedTuple):
 
 
 class SessionTimeline:
-    """The timeline of a session whose files may grow. Only new bytes are read."""
+    """The timeline of a session whose files may grow. Only new bytes are read, and only changed rows are built."""
 
     def __init__(
         self,
@@ -112,18 +106,22 @@ class SessionTimeline:
         self._has_copies = sum(file.name.role != "agent" for file in files) > 1
         self._readers: dict[Path, GrowingFile | WholeFile] = {}
         self._unreadable: set[Path] = set()
-        self._rows = TimelineRows()
+        self._builder = TimelineBuilder()
+        self._tables: TimelineTables | None = None
+        self._message_tokens: dict[str, Tokens] = {}
+        self._tokens = Tokens()
         self._facts: dict[Path, FileFacts] = {}
         self._timings: tuple[object, Mapping[str, HookTimings]] = (None, {})
 
     @property
     def is_running(self) -> bool:
         """True if a call is open and its client is running."""
-        return any(state in OPEN_STATES for state in self._rows.states)
+        return self._tables is not None and any(state in OPEN_STATES for state in self._tables.states)
 
-    def grown_files(self) -> dict[str, Continuation]:
-        """Return the partly read files for `partial_reads`, in a process that was forked to answer a command."""
-        return {str(path): GrownFile(file) for path, file in self._readers.items() if isinstance(file, GrowingFile)}
+    def growing_file(self, path: Path) -> GrowingFile | None:
+        """Return a file of the session that is read incrementally, for other questions about it."""
+        file = self._readers.get(path)
+        return file if isinstance(file, GrowingFile) else None
 
     def encode_changes(self, version: str) -> bytes:
         """Read the new content of the files, and return the changes since a version as JSON.
@@ -139,28 +137,29 @@ class SessionTimeline:
             gc.unfreeze()
             gc.collect()  # frees the previous rows, which the worker has frozen
             self._read_growth()
-        rows, files = self._rows, [self._facts[path] for path in self._paths if path in self._facts]
+        assert self._tables is not None
+        tables, files = self._tables, [self._facts[path] for path in self._paths if path in self._facts]
         session = {
             **session_facts(
-                files[0].info,
+                [file.info for file in files],
                 [file.name for file in files],
-                calls=rows.states,
-                agents=rows.agent_count,
-                concurrency=rows.concurrency,
-                tokens=rows.tokens,
+                calls=tables.states,
+                agents=tables.agent_count,
+                concurrency=tables.concurrency,
+                tokens=self._tokens,
             ),
             "findings": sum(file.finding_count for file in files),
         }
-        changes = rows.changes_since(version)
+        changes = tables.changes_since(version)
         if changes is not None:
-            return encode_json({"version": rows.version, "after": version, "session": session, **changes})
-        return encode_json({"version": rows.version, "session": session, "meanings": STATE_MEANINGS, **rows.whole()})
+            return encode_json({"version": tables.version, "after": version, "session": session, **changes})
+        return encode_json({"version": tables.version, "session": session, **tables.whole()})
 
     def _read_growth(self) -> bool:
         """Read the new content of the files, or return False if the session must be read from the start."""
         if self._has_copies and self._readers and session_paths(_find_files(self._names, self._session)) != self._paths:
             return False
-        growths = []
+        growths: dict[Path, FileGrowth] = {}
         for path in self._find_paths():
             reader = self._readers.get(path)
             try:
@@ -180,22 +179,39 @@ class SessionTimeline:
                 self.reporter.warn(error)
                 self._unreadable.add(path)
                 continue
-            growths.append(growth)
+            growths[path] = growth
             self._facts[path] = FileFacts(growth.content.file, growth.info, growth.finding_count)
         earlier_timings, timings = self._timings[1], self._read_timings()
         has_news = any(
             growth.content.spans or growth.content.messages or growth.requests or growth.moved_line
-            for growth in growths
+            for growth in growths.values()
         )  # fmt: skip
-        if has_news or timings is not earlier_timings or not self._rows.is_built:
-            self._rows.update(growths, timings, growths[0].info.cwd)
+        if has_news or timings is not earlier_timings or self._tables is None:
+            self._update_tables(growths, timings)
         return True
+
+    def _update_tables(self, growths: Mapping[Path, FileGrowth], timings: Mapping[str, HookTimings]) -> None:
+        requests = []
+        for path, growth in growths.items():
+            self._builder.add(self._paths.index(path), growth.content, has_moved=growth.moved_line is not None)
+            includes_cache = get_format(growth.info.client).input_includes_cache
+            requests.append(FileRequests(growth.content.file, growth.requests, includes_cache))
+            for name, usage in growth.requests.items():
+                # Each message counts once, with the largest value of each field. Messages without an id are distinct.
+                key = f"{path} {name}" if name.startswith("#") else name
+                before = self._message_tokens.get(key, Tokens())
+                self._message_tokens[key] = after = before.max_with(usage.tokens)
+                fields = {field: getattr(after, field) - getattr(before, field) for field in Tokens.__struct_fields__}
+                self._tokens += Tokens(**fields)
+        self._tables = self._tables or TimelineTables()
+        self._tables.cwd = self._tables.cwd or self._facts[self._paths[0]].info.cwd
+        self._tables.update(self._builder.build(), timings, requests)
 
     def _find_paths(self) -> Iterable[Path]:
         """Return the session's files, including those of subagents that were started since the last call."""
         main = self._paths[0]
         if not isinstance(main, RemotePath) and self._readers:
-            paths = format_of_path(main).agent_paths(main, self._rows.started_agents)
+            paths = format_of_path(main).agent_paths(main, self._builder.started_agents)
             self._paths += [path for path in paths if path not in self._paths]
         return [path for path in self._paths if path not in self._unreadable]
 

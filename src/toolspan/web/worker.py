@@ -1,7 +1,7 @@
-"""Answer the questions of the API in child processes that exit after their answer.
+"""A worker process: it answers questions one after another, and keeps the files that grow in memory.
 
-`start_workers` forks a small process before the server has threads. This process imports the archive once and forks a
-child for each question, so that the memory of a question is released after its answer and the event loop never blocks.
+`pool.py` starts the workers and sends them requests. Modules that questions need are imported here, because workers are
+forked from a process that has imported this module. Start at `run_worker`.
 """
 
 from __future__ import annotations
@@ -10,295 +10,314 @@ import contextlib
 import gc
 import os
 import signal
-import socket
-import struct
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence, Set
 from importlib import import_module
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
+from toolspan.archive.engine import FileMapper, FileResult, list_fact_kinds
 from toolspan.archive.reporter import Reporter
-from toolspan.web.questions import Answer, Question, answer_question, collect_answer
+from toolspan.formats.registry import all_formats
+from toolspan.formats.source import stat_file
+from toolspan.reading.cache import Cache, StampedFiles, cached_map, find_current, is_stable
+from toolspan.reading.facts import FactKind, FileJob, FileReading, measure_facts, read_facts
+from toolspan.reading.growing import GrowingFile, KeptFiles
+from toolspan.reading.parallel import parallel_map
+from toolspan.reading.transcript import Transcript
+from toolspan.web.questions import Answer, Question, WorkerRequest, answer_question, collect_answer
+from toolspan.web.timeline import SessionTimeline
 
-if TYPE_CHECKING:
-    from toolspan.reading.transcript import PartialRead
+for _name in ("sessions", "calls", "errors", "stats", "usage", "time", "search", "files", "session", "overview", "why",
+              "compare", "doctor", "flows", "context"):  # fmt: skip
+    import_module(f"toolspan.archive.{_name}")  # perf: otherwise, opening a session takes twice as long
+for _name in ("web.call_records", "analysis.search.find"):
+    import_module(f"toolspan.{_name}")
+for _format in all_formats():
+    _format.narrow_input("", b"{}")  # perf: imports the types of inputs
 
-_PRELOADED = (
-    *(f"archive.{name}" for name in ("sessions", "calls", "errors", "stats", "usage", "time", "search", "files",
-                                     "session", "overview", "why", "compare", "doctor", "flows", "context")),
-    "web.questions", "web.timeline", "web.call_records", "web.copies", "analysis.search.find", "formats.claude.narrow",
-)  # fmt: skip
-"""perf: modules imported before forking. Without them, opening a session took twice as long."""
-_LENGTH = struct.Struct("!Q")
-_MAX_GROWING_BYTES = 128 << 20
-_GROWING_SECONDS = 60.0
+T = TypeVar("T", bound=FileResult)
+_GC_THRESHOLD = 100_000
+"""perf: answers create many objects and few cycles."""
+_OWN_ZONE = os.environ.get("TZ")
+_UNREAD_BYTES = 16 << 20
+_UNREAD_FILES = 400
+"""perf: fewer files are read by one worker, because sharing them among all takes longer."""
+_STORED_FILES = 100
+"""The number of files after which their facts are stored."""
+_MAX_PEAK_BYTES = 96 << 20
+_IDLE_SECONDS = 60.0
 """The time without a question after which growing files are no longer kept in memory."""
+_MAX_TIMELINES = 8
+_MAX_TIMELINE_BYTES = 12 << 20
+"""The limit for the largest answers of all timelines together, a measure of their memory (about 45,000 calls)."""
+_TIMELINE_SECONDS = 600.0
 
 
-class WorkerRequest(msgspec.Struct, frozen=True):
-    """A question, and the large files that are growing."""
-
-    question: Question
-    growing: tuple[str, ...] = ()
-    stays_at: str | None = None
-    """The Unix socket at which the worker answers commands about the files that it has read; None for one answer.
-
-    If set, the worker keeps running. The server then sends versions over the connection, and the worker answers each
-    with the changes since that version. The worker exits when the connection is closed.
-    """
-
-
-def start_workers(address: str, folder: str) -> int:
-    """Fork the process that listens at `address`, a Unix socket, and return its id. It ends when this process does.
-
-    Commands run in `folder`, which is empty, so that a name from a request is never a file in the current folder.
-    """
-    listener = _listen(address)
-    alive, held = os.pipe()  # the child reads the end of file when the server exits for any reason
-    pid = os.fork()
-    if pid:
-        with contextlib.suppress(OSError):  # the child may have done it
-            os.setpgid(pid, pid)
-        os.close(alive)
-        listener.close()
-        return pid
-    os.close(held)
-    try:
-        os.setpgid(0, 0)  # a process group that includes the children and their processes
-        os.chdir(folder)
-        _serve(listener, alive)
-    finally:
-        if os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGKILL)
-        os._exit(1)
-
-
-def _listen(address: str) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(address)
-    listener.listen(64)
-    return listener
-
-
-def _serve(listener: socket.socket, alive: int) -> None:
-    import select
-
+def run_worker(connection: Connection) -> None:
+    """Answer requests until the server closes the connection. This is the main function of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to stop
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGCHLD, _reap_children)  # their CPU time counts as this process's
-    for name in _PRELOADED:
-        import_module(f"toolspan.{name}")
-    growing = _GrowingFiles()
-    gc.freeze()  # perf: children share these pages
-    while True:
-        ready, _, _ = select.select([listener.fileno(), alive], [], [], _GROWING_SECONDS if growing else None)
-        if alive in ready:
-            return
-        if not ready:
-            growing.clear()
-            continue
-        connection, _ = listener.accept()
-        with connection, contextlib.suppress(OSError, _ConnectionClosedError):
-            request = _receive_request(connection)
-            growing.catch_up(request.growing)
-            if os.fork() == 0:
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                listener.close()
-                if request.stays_at is None:
-                    growing.continue_in_child()
-                else:
-                    growing.clear()
-                _answer(connection, request)
-                os._exit(0)
-
-
-def _reap_children(*_: object) -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-
-
-class _GrowingFiles:
-    """Large growing files, read up to the end of their last complete line.
-
-    perf: otherwise, each answer reads a growing session from the start (0.6 s of CPU time for 100 MB).
-    """
-
-    def __init__(self) -> None:
-        self._files: dict[str, PartialRead] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._files)
-
-    def catch_up(self, paths: Sequence[str]) -> None:
-        from toolspan.reading.transcript import PartialRead
-
-        for path in paths:
-            file = self._files.pop(path, None) or PartialRead(path)
-            if file.catch_up():
-                self._files[path] = file  # the newest last
-        while len(self._files) > 1 and sum(file.size for file in self._files.values()) > _MAX_GROWING_BYTES:
-            del self._files[next(iter(self._files))]
-
-    def continue_in_child(self) -> None:
-        """Make `read` continue these files. Called in a child process, which exits after its answer."""
-        from toolspan.reading.transcript import partial_reads
-
-        partial_reads.set(dict(self._files))
-
-    def clear(self) -> None:
-        self._files.clear()
-        gc.collect()
-
-
-class _ConnectionClosedError(Exception):
-    """The server closed the connection."""
-
-
-def _answer(connection: socket.socket, request: WorkerRequest) -> None:
-    with connection, contextlib.suppress(_ConnectionClosedError):
-        try:
-            if request.stays_at is not None:
-                _answer_versions(connection, request.question, request.stays_at)
-                return
-            answer = answer_question(request.question)
-        except _ConnectionClosedError:
-            raise
-        except Exception as error:  # noqa: BLE001 - a fault of a command must reach the page
-            import traceback
-
-            traceback.print_exc(file=sys.stderr)
-            answer = Answer(error=f"{type(error).__name__}: {error}", status=500)
-        _send(connection, answer)
-
-
-def _answer_versions(connection: socket.socket, question: Question, address: str) -> None:
-    """Answer each version that the server sends with the changes since then, until the server closes the connection.
-
-    Commands arrive over separate connections and are answered by child processes.
-    """
-    import select
-
-    from toolspan.reading.transcript import partial_reads
-    from toolspan.web.timeline import SessionTimeline
-
-    timeline: SessionTimeline | None = None
-
-    def read_changes(reporter: Reporter) -> Sequence[bytes]:
-        nonlocal timeline
-        timeline = timeline or SessionTimeline(question.names, question.get("session"))
-        timeline.reporter = reporter
-        return [timeline.encode_changes(version)]
-
-    signal.signal(signal.SIGCHLD, _reap_children)
-    with _listen(address) as listener:
+    threading.Thread(target=_exit_with_server, daemon=True).start()
+    gc.set_threshold(_GC_THRESHOLD, *gc.get_threshold()[1:])
+    gc.freeze()
+    worker = _Worker()
+    with connection, contextlib.suppress(EOFError, OSError):
         while True:
-            if listener in select.select([connection, listener], [], [])[0]:
-                other, _ = listener.accept()
-                with other, contextlib.suppress(_ConnectionClosedError):
-                    request = _receive_request(other)
-                    if os.fork() == 0:
-                        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                        partial_reads.set(timeline.grown_files() if timeline is not None else None)
-                        _answer(other, request)
-                        os._exit(0)
-                continue
-            version = _receive_frame(connection).decode()
-            is_first = timeline is None
-            _send(connection, collect_answer(question, read_changes))
-            gc.freeze()  # perf: exclude the timeline from garbage collection
-            if is_first:
-                _return_memory()
+            while not connection.poll(worker.seconds_to_idle):
+                worker.forget_idle()
+                if worker.is_used_up:
+                    return
+            request, started = connection.recv(), time.process_time()
+            answer = worker.answer(request).compress()
+            connection.send_bytes(answer.body)  # not in a pickle, which would copy it
+            answer = replace(answer, body=b"", cpu_seconds=time.process_time() - started)
+            connection.send((answer, worker.is_used_up))
+            del answer
+            _return_memory()
+
+
+def _exit_with_server() -> None:
+    server = parent_process()
+    if server is not None:
+        server.join()
+        os._exit(1)  # also while a question is being answered
+
+
+def _limit_cpu_time(seconds: float) -> None:
+    """Let the system end this process when it has used so much CPU time, even in a regular expression; 0 for no limit.
+
+    A busy machine is no reason to end a question, so the time of other processes does not count.
+    """
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+def _peak_memory() -> int:
+    """Return the most memory in bytes that this process has used so far; 0 if the system does not count it."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _return_memory() -> None:
-    """Return free memory to the system, if the C library supports it (glibc). This saves 15 of 140 MB."""
+    """Return free memory to the system, if the C library supports it (glibc)."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _send(connection: socket.socket, answer: Answer) -> None:
-    try:
-        data = msgspec.msgpack.encode(_packed(answer))
-        connection.sendall(_LENGTH.pack(len(data)))
-        connection.sendall(data)
-    except OSError as error:
-        raise _ConnectionClosedError from error
+class _Worker:
+    """The files and timelines that a worker keeps between questions."""
 
+    def __init__(self) -> None:
+        self._files = KeptFiles()
+        self._timelines = _Timelines()
+        self._is_idle = True
+        self._is_background = False
 
-def _packed(answer: Answer) -> tuple[Sequence[memoryview], Sequence[str], str | None, int]:
-    return [memoryview(row) for row in answer.rows], answer.warnings, answer.error, answer.status
+    @property
+    def seconds_to_idle(self) -> float | None:
+        """The time after which `forget_idle` is called, if no request arrives; None for never."""
+        return None if self._is_idle else _IDLE_SECONDS
 
+    @property
+    def is_used_up(self) -> bool:
+        """True if only the end of the process returns the memory that it needed, or its priority.
 
-async def ask_worker(address: str, request: WorkerRequest) -> Answer:
-    """Send a request over a new connection and return the answer.
+        A process that keeps files or timelines continues.
+        """
+        if self._is_background:
+            return True
+        return not self._files and not self._timelines and _peak_memory() > _MAX_PEAK_BYTES
 
-    Raises:
-        OSError, asyncio.IncompleteReadError: the worker ended without an answer.
-    """
-    import asyncio
+    def forget_idle(self) -> None:
+        """Forget the files, and the timelines that no page has requested for a while."""
+        self._files.clear()
+        self._timelines.drop_old()
+        self._is_idle = not self._timelines
+        gc.collect()
+        _return_memory()
 
-    reader, writer = await asyncio.open_unix_connection(address)
-    try:
-        writer.write(encode_frame(msgspec.msgpack.encode(request)))
-        length = frame_length(await reader.readexactly(FRAME_HEAD))
-        return decode_answer(await reader.readexactly(length))
-    finally:
-        writer.close()
-
-
-def decode_answer(data: bytes) -> Answer:
-    """Return the answer that a child sent."""
-    packed_type = tuple[list[memoryview], list[str], str | None, int]  # rows are not copied
-    rows, warnings, error, status = msgspec.msgpack.decode(data, type=packed_type)
-    return Answer(tuple(map(msgspec.Raw, rows)), tuple(warnings), error, status)
-
-
-def encode_frame(data: bytes) -> bytes:
-    """Return the data preceded by its length."""
-    return _LENGTH.pack(len(data)) + data
-
-
-def frame_length(head: bytes) -> int:
-    """Return the length of the data that follows a head of `FRAME_HEAD` bytes."""
-    length: int = _LENGTH.unpack(head)[0]
-    return length
-
-
-FRAME_HEAD = _LENGTH.size
-
-
-def _receive_request(connection: socket.socket) -> WorkerRequest:
-    return msgspec.msgpack.decode(_receive_frame(connection), type=WorkerRequest)
-
-
-def _receive_frame(connection: socket.socket) -> bytes:
-    (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
-    return _receive(connection, length)
-
-
-def _receive(connection: socket.socket, count: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < count:
+    def answer(self, request: WorkerRequest) -> Answer:
+        """Return the answer to a request. A fault becomes an error with status 500."""
+        self._is_idle = False
         try:
-            part = connection.recv(min(count - len(parts), 1 << 20))
-        except OSError as error:
-            raise _ConnectionClosedError from error
-        if not part:
-            raise _ConnectionClosedError
-        parts += part
-    return bytes(parts)
+            version = request.version
+            if version is not None:
+                return collect_answer(
+                    request.question, lambda reporter: self._timelines.read_changes(request.question, version, reporter)
+                )
+            self._set_zone(request.question.zone)
+            _limit_cpu_time(request.seconds or 0)
+            self._files.keep(request.growing)
+            if request.adds_facts:
+                self._is_background = True
+                with contextlib.suppress(OSError, AttributeError):
+                    os.nice(19)
+            return answer_question(request.question, _WorkerMapper(self._read_growing, request))
+        except _UnreadFilesError:
+            return Answer(is_unread=True)
+        except Exception as error:  # noqa: BLE001 - a fault must reach the page
+            import traceback
+
+            traceback.print_exc(file=sys.stderr)
+            return Answer(error=f"{type(error).__name__}: {error}", status=500)
+        finally:
+            _limit_cpu_time(0)
+
+    def _set_zone(self, zone: str | None) -> None:
+        """Compute days in a time zone, or in that of the server."""
+        zone = zone or _OWN_ZONE
+        if zone == os.environ.get("TZ") or not hasattr(time, "tzset"):
+            return
+        if zone is None:
+            os.environ.pop("TZ", None)
+        else:
+            os.environ["TZ"] = zone
+        time.tzset()
+
+    def _read_growing(self, path: Path | str) -> Transcript | None:
+        """Return the transcript of a file that this worker keeps, or None if it must be read from the start."""
+        file = self._timelines.find_file(path)
+        return self._files.read(path) if file is None else file.read_transcript()
 
 
-def stop_workers(pid: int, address: str) -> None:
-    """End the process that `start_workers` forked, and all its children."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
-    Path(address).unlink(missing_ok=True)
+class _UnreadFilesError(Exception):
+    """Many files must be read before a question can be answered, or this worker has read its share of them."""
+
+
+class _WorkerMapper(FileMapper):
+    """Run jobs in this process alone, and take growing files from memory."""
+
+    def __init__(self, read_growing: Callable[[Path | str], Transcript | None], request: WorkerRequest) -> None:
+        self._read_growing = read_growing
+        self._share = request.share
+        self._adds_facts = request.adds_facts
+
+    def map_cached(
+        self, files: Sequence[Path | str] | StampedFiles, job: FileJob[T], cache: Cache, advance: Callable[[int], None]
+    ) -> Iterator[T]:
+        """Yield the result for each file.
+
+        Raises:
+            _UnreadFilesError: many files are not cached. Those of this worker's share are now.
+        """
+        stamped = files if isinstance(files, StampedFiles) else StampedFiles(files)
+        if self._adds_facts:
+            whole_job = job.with_kinds(list_fact_kinds())
+            unread = _unread_files(stamped, find_current(stamped, whole_job, cache))
+            self._read_share(stamped, list(unread), whole_job, cache)
+            raise _UnreadFilesError
+        current = find_current(stamped, job, cache)
+        if self._share is None or self._share.count > 1:
+            unread = _unread_files(stamped, current)
+            if sum(unread.values()) > _UNREAD_BYTES or len(unread) > _UNREAD_FILES:
+                if self._share is not None:
+                    numbers = sorted(unread, key=lambda n: unread[n], reverse=True)  # so that the shares are similar
+                    self._read_share(stamped, numbers[self._share.number :: self._share.count], job, cache)
+                raise _UnreadFilesError
+        return cached_map(files, job, cache, advance=advance, current=current, read=self._read_facts)
+
+    def _read_share(self, files: StampedFiles, numbers: Sequence[int], job: FileJob[T], cache: Cache) -> None:
+        for start in range(0, len(numbers), _STORED_FILES):
+            some = numbers[start : start + _STORED_FILES]
+            share = StampedFiles([files.paths[n] for n in some], [files.stamps[n] for n in some])
+            for _ in cached_map(share, job, cache, current=set(), read=self._read_facts):
+                pass
+
+    def map_uncached(self, paths: Sequence[Path | str], job: FileJob[T], advance: Callable[[int], None]) -> Iterator[T]:
+        """Yield the result for each file, reading all of them."""
+        return parallel_map(paths, job, advance=advance, read=self._read_facts)
+
+    def _read_facts(self, path: Path | str, kinds: Sequence[FactKind[Any]]) -> list[Any]:
+        transcript = self._read_growing(path)
+        return (
+            read_facts(path, kinds)
+            if transcript is None
+            else measure_facts(FileReading(path, transcript=transcript), kinds)
+        )
+
+
+def _unread_files(files: StampedFiles, current: Set[int]) -> dict[int, int]:
+    """Return the sizes of the files that are not cached but can be, because they have not just been changed."""
+    sizes, now = {}, time.time_ns()
+    for n, (path, stamp) in enumerate(zip(files.paths, files.stamps, strict=True)):
+        if n not in current and stamp is not None and is_stable(stamp, now):
+            with contextlib.suppress(OSError):
+                sizes[n] = stat_file(path).st_size
+    return sizes
+
+
+class _Timelines:
+    """The timelines of sessions whose pages are open.
+
+    There are limits for their number and size. A timeline that was requested in the last minute, whose page is open, is
+    not dropped in favour of another. Instead, the newest one is, so that open pages do not drop each other's timelines.
+    """
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[Question, _KeptTimeline] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def read_changes(self, question: Question, version: str, reporter: Reporter) -> Sequence[bytes]:
+        """Return the changes of a timeline since a version.
+
+        Raises:
+            ToolspanError: the session does not exist, or cannot be read.
+        """
+        entry = self._entries.pop(question, None)
+        if entry is None:
+            entry = _KeptTimeline(SessionTimeline(question.names, question.get("session")))
+        entry.timeline.reporter = reporter
+        data = entry.timeline.encode_changes(version)
+        entry.size = max(entry.size, len(data))
+        entry.requested_at = time.monotonic()
+        self._entries[question] = entry  # the newest last; without it if there was an error
+        for name in [name for name, entry in self._entries.items() if entry.age > _IDLE_SECONDS]:
+            if not self._are_few():
+                del self._entries[name]
+        if len(self._entries) > 1 and not self._are_few():
+            del self._entries[question]
+        return [data]
+
+    def _are_few(self) -> bool:
+        size = sum(entry.size for entry in self._entries.values())
+        return len(self._entries) <= _MAX_TIMELINES and size <= _MAX_TIMELINE_BYTES
+
+    def drop_old(self) -> None:
+        """Drop the timelines that have not been requested for ten minutes."""
+        for name in [name for name, entry in self._entries.items() if entry.age > _TIMELINE_SECONDS]:
+            del self._entries[name]
+
+    def find_file(self, path: Path | str) -> GrowingFile | None:
+        """Return a growing file that a timeline has read, if there is one."""
+        for entry in self._entries.values():
+            if (file := entry.timeline.growing_file(Path(path))) is not None:
+                return file
+        return None
+
+
+class _KeptTimeline:
+    """A timeline, the size of its largest answer, and the time of its last request."""
+
+    def __init__(self, timeline: SessionTimeline) -> None:
+        self.timeline = timeline
+        self.size = 0
+        self.requested_at = 0.0
+
+    @property
+    def age(self) -> float:
+        """The seconds since the last request."""
+        return time.monotonic() - self.requested_at

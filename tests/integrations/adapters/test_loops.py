@@ -15,7 +15,6 @@ from PIL import Image
 import toolspan
 from tests.integrations.adapters.langgraph_loop import block
 from tests.integrations.adapters.loop import Loop, Picture, call
-from tests.requirement import requirement
 from tests.runtime.waiting_tools import meeting
 from toolspan import Permissions, Rules, Session, ToolspanError, coding_tools, tool
 from toolspan.integrations.langgraph import ToolspanNode
@@ -29,7 +28,6 @@ def results(request: pytest.FixtureRequest) -> Loop:
     return cast("Loop", importlib.import_module(f"tests.integrations.adapters.{request.param}_loop").results)
 
 
-@requirement("adapters.one-result")
 async def test_every_call_gets_one_result_in_order_and_is_recorded(results: Loop, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
     transcript = tmp_path / "s.jsonl"
@@ -51,7 +49,6 @@ async def test_every_call_gets_one_result_in_order_and_is_recorded(results: Loop
     assert states == ["succeeded", "failed", "succeeded", "failed", "succeeded", "succeeded"]
 
 
-@requirement("adapters.one-result")
 async def test_images_are_passed_as_images_and_a_runner_is_accepted(results: Loop, tmp_path: Path) -> None:
     Image.new("RGB", (4, 4), "red").save(tmp_path / "a.png")
     async with toolspan.Runner(coding_tools(), cwd=tmp_path) as runner:
@@ -61,7 +58,6 @@ async def test_images_are_passed_as_images_and_a_runner_is_accepted(results: Loo
     assert result.content.data.startswith(b"\x89PNG")
 
 
-@requirement("adapters.denied")
 async def test_denial_reaches_the_model_as_a_result(results: Loop, tmp_path: Path) -> None:
     rules = Rules(deny=["Bash(touch:*)"])
     async with Session(cwd=tmp_path, transcript=None, permissions=PolicyStack((rules,))) as session:
@@ -71,7 +67,6 @@ async def test_denial_reaches_the_model_as_a_result(results: Loop, tmp_path: Pat
     assert not (tmp_path / "made").exists()
 
 
-@requirement("adapters.faults")
 async def test_raising_tool_does_not_break_the_loop(results: Loop, tmp_path: Path) -> None:
     @tool
     def broken() -> str:
@@ -84,7 +79,6 @@ async def test_raising_tool_does_not_break_the_loop(results: Loop, tmp_path: Pat
     assert "gone" in str(result.content)
 
 
-@requirement("adapters.parallel")
 async def test_concurrent_calls_overlap_and_others_wait(results: Loop, tmp_path: Path) -> None:
     inside: list[str] = []
 
@@ -109,7 +103,6 @@ async def test_concurrent_calls_overlap_and_others_wait(results: Loop, tmp_path:
     assert [item.content for item in result] == ["met", "met", "a", "b"]
 
 
-@requirement("adapters.parallel")
 async def test_cancelled_run_ends_and_records_its_calls(results: Loop, tmp_path: Path) -> None:
     transcript = tmp_path / "s.jsonl"
     async with (
@@ -123,7 +116,6 @@ async def test_cancelled_run_ends_and_records_its_calls(results: Loop, tmp_path:
     assert [span.state for span in toolspan.read(transcript).spans] == ["interrupted"]
 
 
-@requirement("adapters.one-result")
 async def test_invalid_json_input_is_answered_and_answered_calls_are_not_run_again(tmp_path: Path) -> None:
     request = AIMessage(
         content="",
@@ -146,7 +138,6 @@ async def test_invalid_json_input_is_answered_and_answered_calls_are_not_run_aga
     assert not (tmp_path / "again").exists()
 
 
-@requirement("adapters.faults")
 @pytest.mark.parametrize("state", [{}, {"messages": []}, {"messages": [HumanMessage("x")]}, 7])
 async def test_state_without_calls_is_an_error(tmp_path: Path, state: object) -> None:
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:

@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 
 from toolspan.integrations.mcp_client import Health, McpServers
-from toolspan.integrations.mcp_client.tools import InputCheck
+from toolspan.integrations.mcp_client.arguments import InputCheck
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
 from toolspan.types.events import Finished, LiveEvent, Progressed
@@ -83,7 +83,7 @@ def config(log: Path, *habits: str, **more: object) -> dict[str, object]:
 async def talk(
     folder: Path,
     *habits: str,
-    version: str = "2.1.325",
+    version: str = "2.1.327",
     env: Mapping[str, str] | None = None,
     validate: InputCheck = "none",
     servers: dict[str, object] | None = None,

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 
-from tests.explore import mcp_shapes
-from tests.explore.contents import png
+from tests.integrations.mcp_client import mcp_shapes
 from tests.integrations.mcp_client.connect import ToolCaller, talk, text
 from tests.requirement import requirement
+from tests.tools.test_read import png
 from toolspan.integrations.mcp_client.config import MAX_NAME_CHARS, mcp_tool_name
 from toolspan.types.events import Finished
 from toolspan.types.ids import CallId
@@ -56,7 +56,6 @@ async def test_arguments_are_sent_to_the_server_unchanged(tmp_path: Path) -> Non
         assert '"more": [1, ' in text(odd)
 
 
-@requirement("mcp.strict")
 async def test_strict_mode_validates_arguments_against_the_schema(tmp_path: Path) -> None:
     async with talk(tmp_path, validate="strict") as conversation:
         bad = await conversation.call("echo", n="not a number")
@@ -77,7 +76,6 @@ async def test_call_sends_its_id_and_a_progress_token(tmp_path: Path) -> None:
     assert meta["progressToken"] is not None
 
 
-@requirement("mcp.progress")
 async def test_progress_becomes_events_of_the_call(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         done = await conversation.call("progress")
@@ -103,7 +101,6 @@ async def test_read_only_tools_run_concurrently(tmp_path: Path) -> None:
     assert others.concurrent is False
 
 
-@requirement("mcp.cancel")
 async def test_interrupted_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation, anyio.create_task_group() as group:
         ended: list[Finished] = []
@@ -124,7 +121,7 @@ async def test_interrupted_call_is_cancelled_at_the_server(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        ("2.1.325", 'MCP server "chaos" tool "hang" timed out after 1s'),
+        ("2.1.327", 'MCP server "chaos" tool "hang" timed out after 1s'),
         ("2.0.65", "MCP error -32001: Request timed out"),
     ],
 )
@@ -157,10 +154,7 @@ class Words(NamedTuple):
 
 
 SAID = {
-    "2.1.325": Words("Connection closed", "{}", "no such thing", "first\nsecond"),
-    "2.1.80": Words(
-        "MCP error -32000: Connection closed", "{}", "MCP error -32602: no such thing", "first"
-    ),
+    "2.1.327": Words("Connection closed", "{}", "no such thing", "first\nsecond"),
     "2.0.65": Words(
         "MCP error -32000: Connection closed", "Not connected",
         "MCP error -32602: no such thing", "first",
@@ -244,7 +238,6 @@ async def test_large_result_is_saved_to_a_file(tmp_path: Path) -> None:
     assert json.loads(Path(path).read_bytes()) == large.structured
 
 
-@requirement("mcp.list-changed")
 async def test_changed_tool_list_is_fetched_and_announced(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         changed = anyio.Event()
@@ -265,7 +258,7 @@ async def test_resources_are_listed_and_read(tmp_path: Path) -> None:
     assert listed.content == '[{"name":"ex","uri":"mem://x","size":3,"server":"chaos"}]'
     assert listed.structured == [{"name": "ex", "uri": "mem://x", "size": 3, "server": "chaos"}]
     piece = json.loads(text(read))["contents"][0]
-    assert _saved(piece["text"], "[Resource from chaos at mem://x] ", "application/octet-stream, 2") == b"\0\1"
+    assert _saved(piece["text"], "[Resource from chaos at mem://x] ", "unknown type, 2") == b"\0\1"
     assert text(nowhere) == 'Server "nope" not found. Available servers: chaos'
 
 
@@ -276,7 +269,6 @@ async def test_server_without_tools_and_resources_adds_nothing(tmp_path: Path) -
         assert conversation.servers.tools().names == ()
 
 
-@requirement("mcp.environment")
 async def test_server_gets_a_minimal_environment(tmp_path: Path) -> None:
     secret = {"OUR_SECRET": "s"}
     async with talk(tmp_path, env=secret) as conversation:
@@ -287,7 +279,6 @@ async def test_server_gets_a_minimal_environment(tmp_path: Path) -> None:
     assert "PATH" in environment
 
 
-@requirement("mcp.health")
 async def test_health_counts_calls_and_failures(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         health = conversation.health
@@ -304,7 +295,7 @@ async def test_health_counts_calls_and_failures(tmp_path: Path) -> None:
 _SERVERS: dict[str, object] = {
     "mcpServers": {"shapes": {"command": sys.executable, "args": [str(Path(mcp_shapes.__file__))]}}
 }
-_VERSIONS = ("2.1.325", "2.0.65")
+_VERSIONS = ("2.1.327", "2.0.65")
 
 
 async def _give(conversation: ToolCaller, **result: object) -> Finished:
@@ -319,7 +310,7 @@ def _text_block(text: str) -> dict[str, Any]:
 async def test_metadata_of_a_text_is_recorded_by_the_newest_client_and_never_shown(
     tmp_path: Path, version: str
 ) -> None:
-    metadata = {"_meta": {"k": "v"}} if version == "2.1.325" else {}
+    metadata = {"_meta": {"k": "v"}} if version == "2.1.327" else {}
     async with talk(tmp_path, version=version, servers=_SERVERS) as conversation:
         given = await _give(conversation, content=[{**_text_block("a"), "_meta": {"k": "v"}}])
 
@@ -408,3 +399,19 @@ async def test_oversized_result_is_replaced_by_a_notice(tmp_path: Path) -> None:
     assert path
     assert len(json.loads(Path(path[1]).read_text())["t"]) == 500_000
     assert text(short).startswith("<persisted-output>")
+
+
+async def test_active_trace_is_passed_to_the_server(tmp_path: Path) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import use_span
+
+    span = TracerProvider().get_tracer("test").start_span("request")
+    async with talk(tmp_path) as conversation:
+        await conversation.call("echo", n=1)
+        with use_span(span):
+            await conversation.call("echo", n=2)
+        metas = [item["params"]["_meta"] for item in conversation.heard() if item.get("method") == "tools/call"]  # type: ignore[index]
+
+    assert "traceparent" not in metas[0]
+    assert f"{span.get_span_context().trace_id:032x}" in metas[1]["traceparent"]

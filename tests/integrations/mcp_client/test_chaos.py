@@ -21,7 +21,6 @@ pytestmark = pytest.mark.anyio
 QUICK = {"MCP_TOOL_TIMEOUT": "300"}
 
 
-@requirement("mcp.settles-once")
 @pytest.mark.parametrize(
     ("tool", "message"),
     [
@@ -31,7 +30,7 @@ QUICK = {"MCP_TOOL_TIMEOUT": "300"}
         ("die", "Connection closed"),
         ("close_stdout", "Connection closed"),
         ("endless", "Connection closed"),
-        ("misfit", "Invalid answer of the server"),
+        ("misfit", "Invalid answer from the server"),
         ("refuse", "no such thing"),
         ("twice", "twice"),
         ("garbage", "garbage"),
@@ -49,7 +48,6 @@ async def test_call_is_finalized_once_and_the_next_one_works(tool: str, message:
         assert set(conversation.finished.values()) == {1}
 
 
-@requirement("mcp.misfit-answer")
 @pytest.mark.parametrize(
     ("tool", "message"),
     [
@@ -65,12 +63,11 @@ async def test_invalid_answer_ends_its_call_at_once(tool: str, message: str, tmp
         bad = await conversation.call(tool)
         good = await conversation.call("echo", words="hi")
 
-        assert text(bad).startswith(f"Invalid answer of the server: {message}")
+        assert text(bad).startswith(f"Invalid answer from the server: {message}")
         assert text(good) == '{"words": "hi"}'
         assert conversation.health.errors == {"unreadable": 1}
 
 
-@requirement("mcp.settles-once")
 async def test_server_that_stops_reading_fails_only_its_call(tmp_path: Path) -> None:
     async with talk(tmp_path, env=QUICK) as conversation:
         deaf = await conversation.call("deaf")
@@ -80,7 +77,6 @@ async def test_server_that_stops_reading_fails_only_its_call(tmp_path: Path) -> 
     assert set(conversation.finished.values()) == {1}
 
 
-@requirement("mcp.flood")
 async def test_floods_and_large_answers_are_handled(tmp_path: Path) -> None:
     async with talk(tmp_path, "noisy", "chatty") as conversation:
         flooded = await conversation.call("flood", n=3_000)
@@ -92,7 +88,6 @@ async def test_floods_and_large_answers_are_handled(tmp_path: Path) -> None:
         assert conversation.health.garbage_lines > 3_000
 
 
-@requirement("mcp.in-flight")
 async def test_calls_in_flight_are_finalized_when_the_server_dies(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         waiting: list[tuple[str, dict[str, object]]] = [("hang", {})] * 8
@@ -112,7 +107,6 @@ async def test_calls_in_flight_are_finalized_when_the_server_dies(tmp_path: Path
     assert conversation.health.errors == {"closed": 8}
 
 
-@requirement("mcp.in-flight")
 @pytest.mark.parametrize("end", ["die", "endless", "close_stdout"])
 async def test_crash_ends_concurrent_calls_of_the_server(end: str, tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:  # a call may take ten minutes here
@@ -130,7 +124,6 @@ async def test_crash_ends_concurrent_calls_of_the_server(end: str, tmp_path: Pat
     assert conversation.health.errors == {"closed": 2}
 
 
-@requirement("mcp.in-flight")
 async def test_orphan_of_a_dead_server_does_not_delay_its_calls(tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:
         await conversation.call("fork")  # it has the server's pipes, and stays
@@ -148,7 +141,6 @@ async def test_orphan_of_a_dead_server_does_not_delay_its_calls(tmp_path: Path) 
     assert [text(item) for item in ended] == ["Connection closed"] * 2
 
 
-@requirement("mcp.nothing-left")
 @pytest.mark.parametrize("habits", [(), ("stubborn",), ("noisy",), ("mute",), ("dead",)])
 async def test_no_process_of_a_server_is_left(habits: tuple[str, ...], tmp_path: Path) -> None:
     async with talk(tmp_path, env={"MCP_TIMEOUT": "2000"}):
@@ -187,7 +179,8 @@ def _runs(pid: int) -> bool:
 
 @requirement("mcp.connect")
 @pytest.mark.parametrize(
-    ("habit", "reason"), [("mute", "no answer within 0.5 s"), ("dead", "Connection closed (it said: no database)")]
+    ("habit", "reason"),
+    [("mute", "no answer within 0.5 s"), ("dead", "Connection closed (its last error output: no database)")],
 )
 async def test_server_that_fails_to_start_is_left_out_with_the_reason(habit: str, reason: str, tmp_path: Path) -> None:
     async with talk(tmp_path, habit, env={"MCP_TIMEOUT": "500"}) as conversation:
@@ -220,7 +213,6 @@ async def test_failed_server_does_not_affect_the_others(tmp_path: Path) -> None:
         assert "No such file" in str(gone.reason)
 
 
-@requirement("mcp.nothing-left")
 async def test_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "log").touch()
     servers = McpServers(config(tmp_path / "log", "mute"), cwd=tmp_path)

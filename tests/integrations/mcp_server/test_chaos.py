@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from tests.fork_server import TOOLSPAN
 from tests.integrations.mcp_server.client import ARGUMENTS, HELLO, LONG, READY, recorded, request, until
-from tests.requirement import requirement
 from toolspan import read
 from toolspan.integrations.mcp_server.transport import _parse_line
 from toolspan.reading.diagnostics import repair
@@ -62,7 +61,6 @@ def call(number: int, tool: str, **fields: object) -> str:
     return request(number, "tools/call", name=tool, arguments=fields)
 
 
-@requirement("serve.garbage")
 def test_invalid_lines_are_answered_and_the_server_continues(folder: Path) -> None:
     with server(folder) as process:
         say(process, HELLO, READY)
@@ -80,14 +78,12 @@ def test_invalid_lines_are_answered_and_the_server_continues(folder: Path) -> No
     assert "fine" in json.dumps(answer["result"])
 
 
-@requirement("serve.garbage")
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
 def test_any_line_can_be_read(line: bytes) -> None:
     _parse_line(line.replace(b"\n", b""))
 
 
-@requirement("serve.garbage")
 def test_lone_surrogate_does_not_leave_a_call_unanswered(folder: Path) -> None:
     with server(folder) as process:
         say(process, HELLO, READY)
@@ -98,7 +94,6 @@ def test_lone_surrogate_does_not_leave_a_call_unanswered(folder: Path) -> None:
     assert "cut in \ufffd half" in json.dumps(answer["result"], ensure_ascii=False)
 
 
-@requirement("serve.garbage")
 def test_invalid_message_is_answered_under_its_id(folder: Path) -> None:
     strange = [b'{"id":1,"method":7}', b'{"id":"x","jsonrpc":"3"}', b'{"id":1.5,"jsonrpc":"2.0","method":"ping"}']
     with server(folder) as process:
@@ -110,7 +105,6 @@ def test_invalid_message_is_answered_under_its_id(folder: Path) -> None:
     assert all("error" in answer for answer in answers)
 
 
-@requirement("serve.garbage")
 def test_invalid_requests_get_an_error_each(folder: Path) -> None:
     strange = [
         request(1, "tools/call"),
@@ -141,7 +135,6 @@ async def set_to_work(process: subprocess.Popen[bytes], folder: Path) -> None:
     await until(lambda: (folder / "pid").exists() and (folder / "pid").read_text() != "")
 
 
-@requirement("serve.end")
 async def test_end_of_input_ends_running_calls_and_the_server(folder: Path) -> None:
     with server(folder) as process:
         await set_to_work(process, folder)
@@ -155,7 +148,6 @@ async def test_end_of_input_ends_running_calls_and_the_server(folder: Path) -> N
     assert [span.state for span in recorded(folder).spans] == ["interrupted"]
 
 
-@requirement("serve.end")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_signal_ends_running_calls_and_the_server(folder: Path, number: int) -> None:
     with server(folder) as process:
@@ -166,7 +158,6 @@ async def test_signal_ends_running_calls_and_the_server(folder: Path, number: in
     assert [span.state for span in recorded(folder).spans] == ["interrupted"]
 
 
-@requirement("serve.end")
 async def test_client_that_stops_reading_cannot_block_the_server(folder: Path) -> None:
     (folder / "big").write_text("x" * 79 + "\n", encoding="utf-8")
     with server(folder) as process:
@@ -180,7 +171,6 @@ async def test_client_that_stops_reading_cannot_block_the_server(folder: Path) -
         assert process.wait(LONG) == 0
 
 
-@requirement("serve.end")
 async def test_calls_of_a_dead_client_are_ended(folder: Path) -> None:
     with server(folder) as process:
         await set_to_work(process, folder)
@@ -191,7 +181,6 @@ async def test_calls_of_a_dead_client_are_ended(folder: Path) -> None:
     assert [span.state for span in recorded(folder).spans] == ["interrupted"]
 
 
-@requirement("serve.end")
 def test_only_protocol_messages_are_printed(folder: Path) -> None:
     settings_file = folder / "settings.json"
     hook = {"type": "command", "command": "echo noise; echo more >&2"}
@@ -204,7 +193,6 @@ def test_only_protocol_messages_are_printed(folder: Path) -> None:
     assert (out, err) == (b"", b"")
 
 
-@requirement("serve.end")
 def test_invalid_option_is_reported_before_serving(folder: Path) -> None:
     with server(folder, "--settings", "nowhere.json") as process:
         out, err = process.communicate(HELLO.encode() + b"\n", timeout=LONG)
@@ -212,7 +200,6 @@ def test_invalid_option_is_reported_before_serving(folder: Path) -> None:
     assert err.startswith(b"toolspan: ")
 
 
-@requirement("serve.garbage")
 async def test_concurrent_calls_get_one_answer_each(folder: Path) -> None:
     (folder / "a").write_text("a\n", encoding="utf-8")
     calls = [call(n, *(("Read",) if n % 2 else ("Nothing",)), file_path=str(folder / "a")) for n in range(1, 101)]
@@ -225,7 +212,6 @@ async def test_concurrent_calls_get_one_answer_each(folder: Path) -> None:
     assert {answer["id"] for answer in answers} == set(range(1, 101))
 
 
-@requirement("serve.end")
 async def test_transcript_of_a_killed_server_can_be_read_and_repaired(folder: Path) -> None:
     with server(folder, command=[sys.executable, "-m", "toolspan"]) as process:
         say(process, HELLO, READY, call(1, "Bash", command="echo one"))
@@ -244,7 +230,6 @@ async def test_transcript_of_a_killed_server_can_be_read_and_repaired(folder: Pa
             os.kill(pid, signal.SIGKILL)
 
 
-@requirement("serve.recorded")
 def test_two_servers_in_one_folder_record_separate_sessions(folder: Path) -> None:
     command = [*TOOLSPAN, *ARGUMENTS, *FREE]
     home = {**os.environ, "HOME": str(folder.parent)}

@@ -13,7 +13,6 @@ from mcp_types import ElicitRequestFormParams, ElicitResult
 from PIL import Image
 
 from tests.integrations.mcp_server.client import ERAS, Person, client, recorded, text, until
-from tests.requirement import requirement
 from toolspan.integrations.mcp_server.service import ApprovalForm
 from toolspan.types.decision import Deny
 from toolspan.types.span import Permission
@@ -23,7 +22,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("fork_server")]
 FREE = ("--permission-mode", "bypassPermissions")
 
 
-@requirement("serve.tools")
 @pytest.mark.parametrize("era", ERAS)
 async def test_tools_are_listed_with_schemas_and_hints(folder: Path, era: str) -> None:
     async with client(folder, era=era) as result:
@@ -39,7 +37,6 @@ async def test_tools_are_listed_with_schemas_and_hints(folder: Path, era: str) -
     assert tools["Read"].output_schema is None
 
 
-@requirement("serve.tools")
 async def test_only_the_named_tools_are_served(folder: Path) -> None:
     async with client(folder, "--tools", "Read,Grep") as result:
         assert [tool.name for tool in (await result.list_tools()).tools] == ["Grep", "Read"]
@@ -48,7 +45,6 @@ async def test_only_the_named_tools_are_served(folder: Path) -> None:
     assert "No such tool available: Bash" in text(gone)
 
 
-@requirement("serve.results")
 @pytest.mark.parametrize("era", ERAS)
 async def test_results_and_errors_have_the_texts_of_other_hosts(folder: Path, era: str) -> None:
     (folder / "a.txt").write_text("hello\n", encoding="utf-8")
@@ -65,7 +61,6 @@ async def test_results_and_errors_have_the_texts_of_other_hosts(folder: Path, er
     assert (folder / "b").read_text(encoding="utf-8") == "b\n"
 
 
-@requirement("serve.recorded")
 async def test_server_process_records_one_session(folder: Path) -> None:
     async with client(folder, *FREE) as result:
         first = await result.call_tool("Bash", {"command": "echo one"})
@@ -76,7 +71,6 @@ async def test_server_process_records_one_session(folder: Path) -> None:
     assert first.meta["toolspan/callId"] == spans[0].id
 
 
-@requirement("serve.images")
 async def test_image_is_image_content(folder: Path) -> None:
     picture = io.BytesIO()
     Image.new("RGB", (4, 4), "red").save(picture, "PNG")
@@ -88,7 +82,6 @@ async def test_image_is_image_content(folder: Path) -> None:
     assert base64.b64decode(image.data).startswith(b"\x89PNG")
 
 
-@requirement("serve.structured")
 @pytest.mark.parametrize("era", ERAS)
 async def test_structured_values_fit_the_declared_schema(folder: Path, era: str) -> None:
     calls: list[tuple[str, dict[str, object]]] = [
@@ -112,7 +105,6 @@ async def test_structured_values_fit_the_declared_schema(folder: Path, era: str)
             assert isinstance(result.structured_content, dict)
 
 
-@requirement("serve.exclusive")
 async def test_exclusive_calls_wait_and_others_overlap(folder: Path) -> None:
     (folder / "f").write_text("x\n", encoding="utf-8")
     lock = "mkdir busy && touch seen && sleep 0.2 && rmdir busy"  # fails if another is inside
@@ -129,7 +121,6 @@ async def test_exclusive_calls_wait_and_others_overlap(folder: Path) -> None:
     assert {span.state for span in recorded(folder).spans} == {"succeeded"}
 
 
-@requirement("serve.exclusive")
 async def test_failing_call_does_not_affect_the_others(folder: Path) -> None:
     results = {}
     async with client(folder, *FREE) as result:
@@ -143,7 +134,6 @@ async def test_failing_call_does_not_affect_the_others(folder: Path) -> None:
     assert (results["bad"].is_error, text(results["good"])) == (True, "fine")
 
 
-@requirement("serve.cancel")
 @pytest.mark.parametrize("era", ERAS)
 async def test_cancelled_request_ends_the_process_and_is_recorded(folder: Path, era: str) -> None:
     async with client(folder, *FREE, era=era) as result:
@@ -159,7 +149,6 @@ async def test_cancelled_request_ends_the_process_and_is_recorded(folder: Path, 
     assert [span.state for span in recorded(folder).spans] == ["interrupted", "succeeded"]
 
 
-@requirement("serve.cancel")
 async def test_cancelled_request_in_the_queue_is_recorded(folder: Path) -> None:
     async with client(folder, *FREE) as result, anyio.create_task_group() as first:
         first.start_soon(result.call_tool, "Bash", {"command": "touch up; until [ -e go ]; do :; done"})
@@ -174,7 +163,6 @@ async def test_cancelled_request_in_the_queue_is_recorded(folder: Path) -> None:
     assert sorted(span.state for span in recorded(folder).spans) == ["cancelled", "succeeded"]
 
 
-@requirement("serve.progress")
 @pytest.mark.parametrize("era", ERAS)
 async def test_long_command_sends_its_last_line_as_progress(folder: Path, era: str) -> None:
     news: list[tuple[float, str | None]] = []
@@ -192,7 +180,6 @@ async def test_long_command_sends_its_last_line_as_progress(folder: Path, era: s
     assert news[0][1] == "step one"
 
 
-@requirement("serve.consent")
 @pytest.mark.parametrize("era", ERAS)
 async def test_user_of_the_client_is_asked(folder: Path, era: str) -> None:
     person = Person(answer="once")
@@ -208,7 +195,6 @@ async def test_user_of_the_client_is_asked(folder: Path, era: str) -> None:
     assert decided == ["user_temporary", "user_temporary"]
 
 
-@requirement("serve.consent")
 async def test_question_begins_with_the_request_however_long_it_is(folder: Path) -> None:
     hidden = "make " + "x" * 500 + "\nmake \u202ehidden"
     person = Person(answer="deny")
@@ -225,7 +211,6 @@ async def test_question_begins_with_the_request_however_long_it_is(folder: Path)
     assert "  | text" in write
 
 
-@requirement("serve.consent")
 @pytest.mark.parametrize("era", ERAS)
 async def test_approval_for_the_session_is_requested_once(folder: Path, era: str) -> None:
     person = Person(answer="session")
@@ -236,7 +221,6 @@ async def test_approval_for_the_session_is_requested_once(folder: Path, era: str
     assert "session: Bash(npm run:*)" in person.asked[0]
 
 
-@requirement("serve.consent")
 @pytest.mark.parametrize("era", ERAS)
 async def test_denial_is_a_result_with_the_users_message(folder: Path, era: str) -> None:
     person = Person(answer="deny", comment="use make")
@@ -248,7 +232,6 @@ async def test_denial_is_a_result_with_the_users_message(folder: Path, era: str)
     assert not (folder / "made").exists()
 
 
-@requirement("serve.consent")
 @pytest.mark.parametrize("era", ERAS)
 async def test_declined_form_is_a_denial(folder: Path, era: str) -> None:
     async with client(folder, era=era, person=Person()) as actual:
@@ -257,7 +240,6 @@ async def test_declined_form_is_a_denial(folder: Path, era: str) -> None:
     assert not (folder / "made").exists()
 
 
-@requirement("serve.headless")
 @pytest.mark.parametrize(
     ("action", "seconds", "nobody"), [("decline", 0.01, True), ("decline", 3.0, False), ("cancel", 3.0, True)]
 )
@@ -273,7 +255,6 @@ def test_immediate_decline_is_not_attributed_to_the_user(
     assert consent.decision.source == ("config" if nobody else "user_reject")
 
 
-@requirement("serve.headless")
 @pytest.mark.parametrize("era", ERAS)
 async def test_client_without_elicitation_gets_a_denial_with_advice(folder: Path, era: str) -> None:
     async with client(folder, era=era) as result:
@@ -286,7 +267,6 @@ async def test_client_without_elicitation_gets_a_denial_with_advice(folder: Path
     assert ruled.is_error is False
 
 
-@requirement("serve.headless")
 @pytest.mark.parametrize("era", ERAS)
 async def test_unanswered_question_is_a_denial(folder: Path, era: str) -> None:
     person = Person()

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.integrations.opentelemetry.exporters import Watch, call
-from tests.requirement import requirement
 from toolspan import Permissions
 from toolspan.errors import ToolError
 from toolspan.integrations.opentelemetry import redact_text
@@ -99,7 +98,6 @@ async def run(watch: Watch, ending: str, surrounding: str, values: Mapping[str, 
         await running.run([call("leak", **input)])
 
 
-@requirement("telemetry.no-content")
 @given(ending=st.sampled_from(ENDINGS), surrounding=st.sampled_from(SURROUNDINGS), around=st.text(max_size=20))
 def test_no_content_is_exported_by_default(ending: str, surrounding: str, around: str) -> None:
     watch = Watch()
@@ -108,7 +106,6 @@ def test_no_content_is_exported_by_default(ending: str, surrounding: str, around
     assert CANARY not in watch.everything()
 
 
-@requirement("telemetry.content")
 @pytest.mark.parametrize("surrounding", SURROUNDINGS)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_content_is_exported_on_request(ending: str, surrounding: str) -> None:
@@ -117,7 +114,6 @@ def test_content_is_exported_on_request(ending: str, surrounding: str) -> None:
     assert CANARY in watch.everything()
 
 
-@requirement("telemetry.no-content")
 async def test_no_commands_files_and_folders_are_exported_by_default(tmp_path: Path) -> None:
     folder = tmp_path / CANARY
     folder.mkdir()
@@ -139,7 +135,6 @@ async def test_no_commands_files_and_folders_are_exported_by_default(tmp_path: P
     assert CANARY not in watch.everything()
 
 
-@requirement("telemetry.content")
 async def test_content_is_truncated_per_item_and_per_call() -> None:
     @tool
     async def talk(text: str, ctx: ToolContext) -> str:
@@ -161,7 +156,6 @@ async def test_content_is_truncated_per_item_and_per_call() -> None:
     assert 4_000 < sum(map(len, pieces)) <= 4_096
 
 
-@requirement("telemetry.content")
 @pytest.mark.parametrize(
     "text",
     [
@@ -199,7 +193,6 @@ def test_secrets_are_redacted(text: str) -> None:
     assert "[redacted]" in output
 
 
-@requirement("telemetry.content")
 @pytest.mark.parametrize(
     "text",
     [
@@ -215,16 +208,15 @@ def test_other_texts_are_not_redacted(text: str) -> None:
     assert redact_text(text) == text
 
 
-@requirement("telemetry.optional")
 def test_import_without_the_extra_names_the_package_to_install() -> None:
     script = "import sys; sys.modules['opentelemetry'] = None; import toolspan.integrations.opentelemetry"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert last == "ImportError: toolspan.integrations.opentelemetry needs OpenTelemetry: pip install 'toolspan[otel]'"
+    assert "toolspan.integrations.opentelemetry needs opentelemetry, which is not installed: run " in last
+    assert last.endswith("[otel]'")
 
 
-@requirement("telemetry.optional")
 def test_toolspan_does_not_import_opentelemetry() -> None:
     script = (
         "import sys, toolspan, toolspan.session, toolspan.cli; "

@@ -9,7 +9,6 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import StatusCode
 
 from tests.integrations.opentelemetry.exporters import Watch, call, runner, seconds
-from tests.requirement import requirement
 from tests.runtime.waiting_tools import Held
 from toolspan import Permissions
 from toolspan.errors import ToolError
@@ -47,7 +46,6 @@ def parent_of(span: ReadableSpan) -> int | None:
     return span.parent.span_id if span.parent else None
 
 
-@requirement("telemetry.spans")
 async def test_call_is_a_span_with_its_execution_inside_and_the_times_of_its_events() -> None:
     watch = Watch()
     await runner(watch, [greet]).run([call("greet", name="you")])
@@ -70,7 +68,6 @@ async def test_call_is_a_span_with_its_execution_inside_and_the_times_of_its_eve
     }
 
 
-@requirement("telemetry.spans")
 async def test_session_names_the_conversation_and_the_message() -> None:
     watch = Watch()
     async with Session(
@@ -85,7 +82,6 @@ async def test_session_names_the_conversation_and_the_message() -> None:
     assert output["toolspan.message.id"] == "msg_1"
 
 
-@requirement("telemetry.errors")
 @pytest.mark.parametrize(
     ("block", "kind"),
     [
@@ -105,7 +101,6 @@ async def test_failure_has_its_error_kind(block: dict[str, object], kind: str) -
     assert attributes(whole)["toolspan.call.state"] == "failed"
 
 
-@requirement("telemetry.errors")
 async def test_expired_time_limit_is_a_timeout() -> None:
     @tool(timeout=0.01)
     async def forever() -> str:
@@ -119,7 +114,6 @@ async def test_expired_time_limit_is_a_timeout() -> None:
     assert attributes(watch.span("execute_tool forever"))["error.type"] == "timeout"
 
 
-@requirement("telemetry.errors")
 async def test_ended_calls_state_whether_they_had_started() -> None:
     watch, wait = Watch(), Held("wait")
     async with runner(watch, [wait.tool]) as running, running.batch() as batch:
@@ -134,7 +128,6 @@ async def test_ended_calls_state_whether_they_had_started() -> None:
     assert [span.name for span in watch.spans].count("toolspan.execution") == 1
 
 
-@requirement("telemetry.permission")
 async def test_denial_without_a_question_is_recorded_on_the_call() -> None:
     watch = Watch()
 
@@ -145,13 +138,12 @@ async def test_denial_without_a_question_is_recorded_on_the_call() -> None:
 
     (whole,) = watch.spans
     output = attributes(whole)
-    assert output["toolspan.runtime.permissions.decision"] == "reject"
-    assert output["toolspan.runtime.permissions.rules"] == "config"
+    assert output["toolspan.permission.decision"] == "reject"
+    assert output["toolspan.permission.source"] == "config"
     assert output["error.type"] == "rule_denied"
     assert whole.status.status_code is StatusCode.ERROR
 
 
-@requirement("telemetry.permission")
 async def test_approval_time_is_a_span() -> None:
     watch = Watch()
 
@@ -166,13 +158,12 @@ async def test_approval_time_is_a_span() -> None:
 
     waiting, running = watch.span("toolspan.permission_wait"), watch.span("toolspan.execution")
     assert attributes(waiting) == {
-        "toolspan.runtime.permissions.decision": "accept",
-        "toolspan.runtime.permissions.rules": "user_temporary",
+        "toolspan.permission.decision": "accept",
+        "toolspan.permission.source": "user_temporary",
     }
     assert seconds(waiting)[0] < seconds(waiting)[1] <= seconds(running)[0]
 
 
-@requirement("telemetry.hooks")
 async def test_each_handler_is_a_span_and_execution_ends_before_post_hooks() -> None:
     watch, hooks = Watch(), Hooks()
 
@@ -199,7 +190,6 @@ async def test_each_handler_is_a_span_and_execution_ends_before_post_hooks() -> 
     assert whole.status.status_code is StatusCode.UNSET
 
 
-@requirement("telemetry.hooks")
 async def test_denying_hook_is_reported_as_blocked() -> None:
     watch, hooks = Watch(), Hooks()
     hooks.pre_tool_use()(lambda _: Deny("no"))
@@ -211,7 +201,6 @@ async def test_denying_hook_is_reported_as_blocked() -> None:
     assert output["error.type"] == "hook_blocked"
 
 
-@requirement("telemetry.spans")
 async def test_progress_is_an_event_of_the_execution() -> None:
     @tool
     async def work(ctx: ToolContext) -> str:
@@ -227,7 +216,6 @@ async def test_progress_is_an_event_of_the_execution() -> None:
     assert dict(event.attributes or {}) == {"toolspan.progress.kind": "step"}
 
 
-@requirement("telemetry.unfinished")
 async def test_running_calls_end_as_unfinished_at_shutdown() -> None:
     watch, wait = Watch(), Held("wait")
     async with runner(watch, [wait.tool]) as running, running.batch() as batch:
@@ -244,7 +232,6 @@ async def test_running_calls_end_as_unfinished_at_shutdown() -> None:
     assert attributes(whole)["toolspan.call.state"] == "never_answered"
 
 
-@requirement("telemetry.dropped")
 async def test_call_whose_start_event_was_dropped_is_still_reported() -> None:
     watch = Watch()
 
@@ -260,7 +247,6 @@ async def test_call_whose_start_event_was_dropped_is_still_reported() -> None:
     assert ended - began == pytest.approx(finished.duration_ms / 1e3, abs=1e-5)
 
 
-@requirement("telemetry.parent")
 async def test_calls_are_children_of_the_span_around_a_batch() -> None:
     watch = Watch()
     with watch.tracers.get_tracer("host").start_as_current_span("turn") as turn:
@@ -275,7 +261,6 @@ async def test_calls_are_children_of_the_span_around_a_batch() -> None:
     assert dict(event.attributes or {}) == {"toolspan.batch.calls": 2, "toolspan.turn.stopped": False}
 
 
-@requirement("telemetry.parent")
 async def test_direct_sink_makes_calls_children_of_the_current_span() -> None:
     watch = Watch()
     async with runner(watch, [greet]) as running:
@@ -285,7 +270,6 @@ async def test_direct_sink_makes_calls_children_of_the_current_span() -> None:
     assert parent_of(watch.span("execute_tool greet")) == turn.get_span_context().span_id
 
 
-@requirement("telemetry.parent")
 async def test_child_process_can_continue_the_trace() -> None:
     watch = Watch()
 
@@ -305,7 +289,6 @@ async def test_child_process_can_continue_the_trace() -> None:
     assert watch.sink.environment() == {}
 
 
-@requirement("telemetry.metrics")
 async def test_durations_are_counted_by_tool_and_outcome() -> None:
     watch = Watch()
     await runner(watch, [greet, fail]).run(

@@ -19,8 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.requirement import requirement
-from toolspan.analysis.errors import FileRecovery, file_recovery
+from toolspan.analysis.errors import RECOVERY_JOB
 from toolspan.reading import cache as cache_module
 from toolspan.reading import parallel
 from toolspan.reading.cache import (
@@ -34,11 +33,12 @@ from toolspan.reading.cache import (
     default_folder,
 )
 from toolspan.reading.discovery import iter_transcripts
-from toolspan.reading.parallel import SCAN_JOB, FileJob, FileSummary, parallel_map
+from toolspan.reading.facts import SCAN_JOB, FileJob, FileSummary
+from toolspan.reading.parallel import parallel_map
 from toolspan.reading.parallel import scan_files as survey_files
 from toolspan.testing import TranscriptBuilder, claude_results
 
-JOBS: tuple[FileJob[Any], ...] = (SCAN_JOB, FileJob(file_recovery, FileRecovery))
+JOBS: tuple[FileJob[Any], ...] = (SCAN_JOB, RECOVERY_JOB)
 LATER = 10_000_000_000
 """Nanoseconds: seen from then, what changed a moment ago has long settled."""
 
@@ -75,7 +75,6 @@ def _pretend(cache: Cache, path: Path) -> None:
     cache.store([CacheRow(CacheKey(*key), compute_file_stamp(path) or "", value) for *key, value in result], 0)
 
 
-@requirement("cache.damage")
 @pytest.mark.parametrize(
     "mixed_up",
     [
@@ -99,7 +98,6 @@ def test_cached_result_of_another_key_is_not_returned(tmp_path: Path, mixed_up: 
     assert len(cache.load(request)) < len(rows)
 
 
-@requirement("cache.second")
 @pytest.mark.parametrize("job", JOBS)
 def test_unchanged_file_is_not_read_again(tmp_path: Path, job: FileJob[Any]) -> None:
     (path,) = archive(tmp_path / "archive", "a")
@@ -150,7 +148,6 @@ class Archive:
             os.utime(path, ns=(moment, moment))
 
 
-@requirement("cache.equal")
 @given(CHANGES)
 def test_cache_never_changes_an_answer(changes: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -166,7 +163,6 @@ def test_cache_never_changes_an_answer(changes: list[tuple[str, int, int]]) -> N
                 assert list(cached_map(paths, job, cache, now=later)) == plain
 
 
-@requirement("cache.racing")
 def test_recently_changed_file_is_not_cached(tmp_path: Path) -> None:
     paths = archive(tmp_path / "archive", "a")
     cache = Cache(tmp_path / "cache")
@@ -182,7 +178,6 @@ def _processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "cpu_count", lambda: request.param)
 
 
-@requirement("cache.equal")
 @pytest.mark.usefixtures("_processes")
 def test_every_process_caches_the_files_that_it_has_read(tmp_path: Path) -> None:
     paths = archive(tmp_path / "archive", *"abcdefghijkl")
@@ -192,7 +187,6 @@ def test_every_process_caches_the_files_that_it_has_read(tmp_path: Path) -> None
     assert known(cache) == 12
 
 
-@requirement("cache.racing")
 @pytest.mark.usefixtures("_processes")
 def test_file_changed_during_reading_is_not_cached(tmp_path: Path) -> None:
     quiet, busy = archive(tmp_path / "archive", "a", "b")
@@ -230,7 +224,6 @@ def _other_values(file: Path) -> None:
         database.execute("UPDATE body SET value = ?", (b"\xc1",))
 
 
-@requirement("cache.damage")
 @pytest.mark.parametrize("spoil", [_garbage, _foreign, _torn, _other_values])
 def test_damaged_or_foreign_cache_is_recreated(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     paths = archive(tmp_path / "archive", "a", "b")
@@ -244,7 +237,6 @@ def test_damaged_or_foreign_cache_is_recreated(tmp_path: Path, spoil: Callable[[
     assert known(cache) == 2
 
 
-@requirement("cache.damage")
 def test_unwritable_cache_folder_is_not_an_error(tmp_path: Path) -> None:
     paths = archive(tmp_path / "archive", "a")
     (tmp_path / "file").write_bytes(b"")
@@ -252,7 +244,6 @@ def test_unwritable_cache_folder_is_not_an_error(tmp_path: Path) -> None:
     assert cached(paths, Cache(tmp_path / "file" / "cache")) == list(survey_files(paths))
 
 
-@requirement("cache.damage")
 def test_cache_locked_by_another_process_is_not_an_error(tmp_path: Path) -> None:
     paths = archive(tmp_path / "archive", "a", "b")
     cache = Cache(tmp_path / "cache")
@@ -265,7 +256,6 @@ def test_cache_locked_by_another_process_is_not_an_error(tmp_path: Path) -> None
     assert known(cache) == 1  # nothing was lost either
 
 
-@requirement("cache.damage")
 def test_worker_processes_wait_for_a_locked_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "_SERIAL_LIMIT_BYTES", 0)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
@@ -293,14 +283,13 @@ def test_worker_processes_wait_for_a_locked_cache(tmp_path: Path, monkeypatch: p
     assert known(cache) == len(paths)
 
 
-@requirement("cache.damage")
 def test_several_processes_can_use_the_cache(tmp_path: Path) -> None:
     paths = archive(tmp_path / "archive", *"abcdefgh")
     script = (
         "import sys, time\n"
         "from pathlib import Path\n"
         "from toolspan.reading.cache import Cache, cached_map\n"
-        "from toolspan.reading.parallel import SCAN_JOB\n"
+        "from toolspan.reading.facts import SCAN_JOB\n"
         "paths = [Path(name) for name in sys.argv[2:]]\n"
         f"now = lambda: time.time_ns() + {LATER}\n"
         "for path in paths * 3:\n"
@@ -313,7 +302,6 @@ def test_several_processes_can_use_the_cache(tmp_path: Path) -> None:
     assert known(Cache(tmp_path / "cache")) == 8
 
 
-@requirement("cache.private")
 def test_cache_is_private_and_contains_no_bodies(tmp_path: Path) -> None:
     paths = archive(tmp_path / "archive", "a")
     cache = Cache(tmp_path / "cache")
@@ -326,7 +314,6 @@ def test_cache_is_private_and_contains_no_bodies(tmp_path: Path) -> None:
     assert b"a secret" not in remaining
 
 
-@requirement("cache.private")
 def test_cache_writable_by_others_or_linked_is_not_used(tmp_path: Path) -> None:
     paths = archive(tmp_path / "archive", "a")
     shared = Cache(tmp_path / "shared")
@@ -347,19 +334,18 @@ def rows(paths: list[str], size: int) -> Iterator[CacheRow]:
         yield CacheRow(CacheKey(path, path, "all"), "stamp", b"x" * size)
 
 
-@requirement("cache.bounded")
 def test_full_cache_drops_its_oldest_entries(tmp_path: Path) -> None:
     here = str(tmp_path)
-    cache = Cache(tmp_path / "cache", limit=10_000)
-    for number in range(20):
-        cache.store(list(rows([f"{here}/{number}"], 1_000)), 0)
+    cache = Cache(tmp_path / "cache", limit=200_000)
+    for number in range(200):
+        cache.store(list(rows([f"{here}/{number}"], 2_000)), 0)
 
-    assert 5 <= known(cache) <= 10
-    newest = CacheKey(f"{here}/19", f"{here}/19", "all")
+    assert 30 <= known(cache) <= 100
+    assert cache.usage()[1] < 300_000
+    newest = CacheKey(f"{here}/199", f"{here}/199", "all")
     assert list(cache.load([(newest, "stamp")])) == [newest]
 
 
-@requirement("cache.bounded")
 def test_removed_files_are_dropped_the_next_day(tmp_path: Path) -> None:
     (tmp_path / "here").write_bytes(b"")
     cache = Cache(tmp_path / "cache")
@@ -372,7 +358,6 @@ def test_removed_files_are_dropped_the_next_day(tmp_path: Path) -> None:
     assert known(cache) == 1
 
 
-@requirement("cache.equal")
 def test_file_keeps_the_path_it_was_requested_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (path,) = archive(tmp_path / "archive", "a")
     cache = Cache(tmp_path / "cache")
@@ -384,7 +369,6 @@ def test_file_keeps_the_path_it_was_requested_by(tmp_path: Path, monkeypatch: py
     assert {facts.file, *(row.file for row in facts.calls)} == {"a.jsonl"}
 
 
-@requirement("cache.private")
 def test_cache_lies_in_the_cache_folder_of_the_user() -> None:
     assert default_folder({"XDG_CACHE_HOME": "/var/x"}) == Path("/var/x/toolspan")
     assert default_folder({"XDG_CACHE_HOME": "x"}) == Path.home() / ".cache" / "toolspan"
@@ -392,7 +376,6 @@ def test_cache_lies_in_the_cache_folder_of_the_user() -> None:
     assert default_folder({"TOOLSPAN_NO_CACHE": "1"}) is None
 
 
-@requirement("cache.equal")
 def test_file_name_that_is_not_utf8_is_read_each_time(tmp_path: Path) -> None:
     plain, odd = archive(tmp_path / "archive", "a", "b")
     odd.write_bytes(odd.read_bytes().replace(b"no rule", b"no \\ud800"))
@@ -421,7 +404,6 @@ def test_answer_is_computed_again_only_after_a_file_changed(tmp_path: Path) -> N
     assert [ask(), ask()] == [5, 5]
 
 
-@requirement("cache.racing")
 def test_files_keep_the_stamps_of_their_listing(tmp_path: Path) -> None:
     archive(tmp_path / "archive", "one", "two")
     files = list(iter_transcripts(tmp_path / "archive"))
@@ -434,7 +416,6 @@ def test_files_keep_the_stamps_of_their_listing(tmp_path: Path) -> None:
     assert (before[0] == after[0], before[1] == after[1]) == (True, False)
 
 
-@requirement("cache.racing")
 @pytest.mark.usefixtures("_processes")
 @pytest.mark.parametrize("change", [Path.touch, Path.unlink])
 def test_answer_is_cached_only_if_no_file_changed_while_it_was_read(

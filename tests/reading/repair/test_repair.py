@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.oracle.defects import DEFECTS, Lines, record_two_turns
-from tests.requirement import requirement
+from tests.reading.repair.defects import DEFECTS, Lines, record_two_turns
 from tests.session.recording.emitted import SESSION, finished, message, recorder, use
 from toolspan.cli.app import app
 from toolspan.reading.diagnostics import check, repair
@@ -47,7 +46,6 @@ def describe_history(path: Path) -> list[tuple[str, object]]:
     return result
 
 
-@requirement("repair.copy")
 def test_repair_writes_a_copy_and_leaves_the_original_unchanged(tmp_path: Path) -> None:
     path = session(tmp_path)
     whole = describe_history(path)
@@ -71,7 +69,6 @@ def test_repair_writes_a_copy_and_leaves_the_original_unchanged(tmp_path: Path) 
     assert check(done.path).is_healthy
 
 
-@requirement("repair.defects")
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.__name__)
 def test_each_defect_is_repaired_and_nothing_else_removed(defect: Any, tmp_path: Path) -> None:
     path = session(tmp_path)
@@ -86,7 +83,6 @@ def test_each_defect_is_repaired_and_nothing_else_removed(defect: Any, tmp_path:
         assert describe_history(done.path) == there
 
 
-@requirement("repair.odd-fields")
 @pytest.mark.parametrize("odd", [["x"], {"x": 1}, 7, True])
 @pytest.mark.parametrize("field", ["message.id", "agentId", "toolUseID", "tool_use.id"])
 def test_field_of_another_type_does_not_stop_repair(field: str, odd: object, tmp_path: Path) -> None:
@@ -115,7 +111,6 @@ def test_field_of_another_type_does_not_stop_repair(field: str, odd: object, tmp
     assert describe_history(copy) == [item for item in whole if item[1] != odd]
 
 
-@requirement("repair.nothing")
 def test_sound_session_is_left_unchanged(tmp_path: Path) -> None:
     path = session(tmp_path)
     done = asked(path)
@@ -125,7 +120,6 @@ def test_sound_session_is_left_unchanged(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.jsonl")) == [path]
 
 
-@requirement("repair.cli")
 def test_repair_prints_the_changes_and_the_resume_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tmp_path / "it's mine"
     project.mkdir()
@@ -149,7 +143,6 @@ def test_repair_prints_the_changes_and_the_resume_command(tmp_path: Path, monkey
     assert f"toolspan run --resume {copy.stem}" in done.stdout
 
 
-@requirement("repair.elsewhere")
 def test_session_outside_the_client_folder_must_be_moved_first(tmp_path: Path) -> None:
     keeper = recorder(tmp_path / f"{SESSION}.jsonl")
     keeper.record_prompt("go")
@@ -163,7 +156,6 @@ def test_session_outside_the_client_folder_must_be_moved_first(tmp_path: Path) -
     assert f"\n  {place}\n" in asked(keeper.path, root=tmp_path / "home").stdout
 
 
-@requirement("repair.cli")
 @pytest.mark.parametrize("what", ["missing", "codex", "folder"])
 def test_session_that_cannot_be_repaired_is_reported_in_one_line(what: str, tmp_path: Path) -> None:
     place = tmp_path / "rollout-2026-01-01T00-00-00-0d6a1a0e-7f5e-4f0b-9a54-0d9f5a1c2b3d.jsonl"

@@ -61,7 +61,7 @@ async def hooks(
     folder: Path,
     block: Mapping[str, object],
     *,
-    version: str = "2.1.325",
+    version: str = "2.1.327",
     compose: Compose = "parallel",
     fail_closed: bool = False,
     services: HookServices | None = None,

@@ -44,7 +44,6 @@ NO = '{"ok": false, "reason": "why not"}'
 ENDS = {"continue": False, "stopReason": "why not"}
 
 
-@requirement("hooks.prompt")
 @pytest.mark.parametrize(
     ("point", "expected"),
     [
@@ -76,25 +75,22 @@ async def test_refusal_of_a_model_has_the_format_of_the_hook_point(
     assert "continue" not in continuing
 
 
-@requirement("hooks.prompt")
 async def test_impossible_condition_does_not_keep_a_turn_running() -> None:
     _, output = await verdict('{"ok": false, "reason": "x", "impossible": true}', "Stop")
 
     assert output == {}
 
 
-@requirement("hooks.prompt")
 async def test_verdict_may_be_surrounded_by_text_but_must_exist() -> None:
     output, _ = await verdict('Well, {"ok": true} I think.', "Stop")
     assert (output.status, output.stdout) == ("ended", "")
     _, response = await verdict('{"ok": 0}', "Stop")
-    assert response["reason"] == "A hook's model said no"  # only true is a yes
+    assert response["reason"] == "The model of a hook refused, without a reason"  # only true is a yes
     for text in ("perhaps", "{}", "[1]", '{"ok'):
         output, _ = await verdict(text, "Stop")
         assert (output.status, output.problem) == ("failed", f"the model gave no valid answer: {text!r}")
 
 
-@requirement("hooks.mcp")
 async def test_placeholders_in_the_input_of_an_mcp_tool_are_filled_at_any_depth(tmp_path: Path) -> None:
     received: list[Mapping[str, object]] = []
 
@@ -123,7 +119,6 @@ async def test_placeholders_in_the_input_of_an_mcp_tool_are_filled_at_any_depth(
     assert json.loads(deep["all"]) == {"command": "ls", "n": 3}
 
 
-@requirement("hooks.after")
 async def test_handler_at_another_point_is_not_run(tmp_path: Path) -> None:
     block = at("PreToolUse", command("touch asked"))
     async with hooks(tmp_path, block) as runner:
@@ -141,7 +136,6 @@ async def test_handler_at_another_point_is_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "asked").exists()
 
 
-@requirement("hooks.after")
 async def test_failure_handler_gets_the_error_and_can_add_context(tmp_path: Path) -> None:
     output = {"hookSpecificOutput": {"hookEventName": "PostToolUseFailure", "additionalContext": "try make -k"}}
     block = at("PostToolUseFailure", command(f"cat > input; echo '{json.dumps(output)}'"))
@@ -154,7 +148,7 @@ async def test_failure_handler_gets_the_error_and_can_add_context(tmp_path: Path
     assert after.contexts == ("try make -k",)
 
 
-@requirement("hooks.told")
+@requirement("hooks.input")
 async def test_input_of_a_handler_can_contain_any_text(tmp_path: Path) -> None:
     async with hooks(tmp_path, at("PreToolUse", command("cat > input"))) as runner:
         await runner.run_pre_tool_use(tool_event("mcp__db__query", tmp_path, half="\ud83d"))
@@ -168,7 +162,7 @@ async def test_input_of_a_handler_can_contain_any_text(tmp_path: Path) -> None:
 async def test_older_clients_use_the_reason_of_the_last_denial(tmp_path: Path) -> None:
     deny = [decides("deny", permissionDecisionReason=reason) for reason in ("first", "last")]
     payload: dict[str, str | None] = {}
-    for version in ("2.0.65", "2.1.325"):
+    for version in ("2.0.65", "2.1.327"):
         async with hooks(tmp_path, at("PreToolUse", *deny), version=version) as runner:
             before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
         assert isinstance(before.decision, Deny)
@@ -176,13 +170,13 @@ async def test_older_clients_use_the_reason_of_the_last_denial(tmp_path: Path) -
     async with hooks(tmp_path, at("PreToolUse", deny[0], says({"continue": True})), version="2.0.65") as runner:
         before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
 
-    assert payload == {"2.0.65": "last", "2.1.325": "first"}
+    assert payload == {"2.0.65": "last", "2.1.327": "first"}
     assert before.decision == Deny(None, "hook")  # the last one had nothing to say
 
 
-@requirement("hooks.answers")
+@requirement("hooks.responses")
 async def test_output_for_another_point_or_version_is_an_error() -> None:
-    def parse(output: object, version: str = "2.1.325", code: int = 0) -> HookResponse:
+    def parse(output: object, version: str = "2.1.327", code: int = 0) -> HookResponse:
         parser = HookOutputParser("PreToolUse", "cmd", "Bash", profile(version).hooks)
         return parser.parse_hook_output(HookOutput(stdout=json.dumps(output), stderr="no", exit_code=code))
 
@@ -196,7 +190,7 @@ async def test_output_for_another_point_or_version_is_an_error() -> None:
 
 @requirement("hooks.permission-request")
 async def test_output_without_a_decision_leaves_a_permission_request_open() -> None:
-    parser = HookOutputParser("PermissionRequest", "cmd", "Bash", profile("2.1.325").hooks)
+    parser = HookOutputParser("PermissionRequest", "cmd", "Bash", profile("2.1.327").hooks)
 
     response = parser.parse_hook_output(HookOutput(stdout='{"systemMessage": "hm"}', exit_code=0))
     assert (response.decision, response.message, response.is_json) == (None, "hm", True)
@@ -225,14 +219,13 @@ async def test_replaced_mcp_output_becomes_content_if_it_has_that_form(value: ob
         timeout_ms=1000.0,
     )
 
-    assert merge_effect_runs([run], profile("2.1.325").hooks).output == ReplacedOutput(
+    assert merge_effect_runs([run], profile("2.1.327").hooks).output == ReplacedOutput(
         content,  # type: ignore[arg-type]
         value,
     )
     assert run.response.output is UNSET
 
 
-@requirement("hooks.joined")
 async def test_hook_runners_are_combined_only_if_there_are_several() -> None:
     first, other = Hooks(), Hooks()
     first.pre_tool_use()(lambda call: Allow("fine"))

@@ -40,7 +40,7 @@ Stop hook blocking error from command "{}": {}
 </system-reminder>"""
 
 
-@requirement("hooks.rewake")
+@requirement("hooks.async-rewake")
 async def test_async_handler_that_objects_wakes_the_model_with_its_message(tmp_path: Path) -> None:
     line = "echo words; echo the build broke >&2; exit 2"
     block = at("PostToolUse", command(line, asyncRewake=True))
@@ -56,7 +56,7 @@ async def test_async_handler_that_objects_wakes_the_model_with_its_message(tmp_p
     assert (requested, second) == (True, False)
 
 
-@requirement("hooks.rewake")
+@requirement("hooks.async-rewake")
 async def test_wake_message_is_stdout_if_stderr_is_empty(tmp_path: Path) -> None:
     block = at("PreToolUse", command("echo printed; exit 2", asyncRewake=True))
     async with hooks(tmp_path, block) as runner:
@@ -70,7 +70,7 @@ async def test_wake_message_is_stdout_if_stderr_is_empty(tmp_path: Path) -> None
     assert (batch.contexts, batch.stop) == ((), None)
 
 
-@requirement("hooks.rewake")
+@requirement("hooks.async-rewake")
 async def test_async_handler_with_another_exit_code_does_not_wake_the_model(tmp_path: Path) -> None:
     async_handlers = command("exit 1", asyncRewake=True)
     async with hooks(tmp_path, at("PreToolUse", async_handlers, command("true"))) as runner:
@@ -96,7 +96,7 @@ class Endless:
         self.exit_code = 143
 
 
-@requirement("hooks.rewake")
+@requirement("hooks.async-rewake")
 async def test_async_handler_past_its_timeout_is_terminated() -> None:
     now = 0.0
     endless = Endless()
@@ -116,7 +116,6 @@ async def test_async_handler_past_its_timeout_is_terminated() -> None:
     assert endless.exit_code == 143
 
 
-@requirement("hooks.async")
 async def test_context_of_an_async_handler_is_added_later_and_its_decision_ignored(tmp_path: Path) -> None:
     output = {
         "continue": False,
@@ -137,7 +136,6 @@ async def test_context_of_an_async_handler_is_added_later_and_its_decision_ignor
     assert [report.text for report in payload.reports if report.outcome == "message"] == ["for you"]
 
 
-@requirement("hooks.agent")
 @pytest.mark.parametrize("kind", ["prompt", "agent"])
 async def test_prompt_handler_without_a_model_fails_and_blocks_nothing(tmp_path: Path, kind: str) -> None:
     whom = "agent" if kind == "agent" else "model"
@@ -150,7 +148,6 @@ async def test_prompt_handler_without_a_model_fails_and_blocks_nothing(tmp_path:
     ]
 
 
-@requirement("hooks.agent")
 async def test_refusal_of_an_agent_hook_is_sent_to_the_model(tmp_path: Path) -> None:
     request: list[str] = []
 
@@ -193,7 +190,6 @@ async def output(conversation: Session, line: str) -> object:
     return result.content
 
 
-@requirement("hooks.variables")
 async def test_variables_exported_at_session_start_are_set_for_later_commands(tmp_path: Path) -> None:
     lines = 'export A="one two"\nB=$A-three\nexport PATH="$PATH:/extra"\necho noise\n'
     (tmp_path / "lines").write_text(lines, encoding="utf-8")
@@ -210,7 +206,7 @@ async def test_variables_exported_at_session_start_are_set_for_later_commands(tm
     assert not list(tmp_path.glob("**/hook-env"))
 
 
-@requirement("hooks.moved")
+@requirement("hooks.folder-change")
 async def test_leaving_a_folder_fires_hooks_and_restores_its_variables(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -232,7 +228,7 @@ async def test_leaving_a_folder_fires_hooks_and_restores_its_variables(tmp_path:
     assert conversation.stopped is None
 
 
-@requirement("hooks.rewake")
+@requirement("hooks.async-rewake")
 async def test_first_wake_request_of_several_runners_wakes_the_model(tmp_path: Path) -> None:
     quick = at("PostToolUse", command("echo now >&2; exit 2", asyncRewake=True))
     never = at("PostToolUse", command("sleep 600", asyncRewake=True))

@@ -9,7 +9,6 @@ from typing import cast
 import anyio
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.calls import pending_call
 from toolspan.errors import ToolspanError
 from toolspan.runtime.hooks import HookEffects, Hooks, PreToolDecision
@@ -24,7 +23,6 @@ def tool_event(tool: str = "Bash", known_as: str | None = None) -> ToolHookEvent
     return ToolHookEvent(call=pending_call(tool), input={}, cwd=Path("/"), known_as=known_as)
 
 
-@requirement("hooks.matcher")
 @pytest.mark.parametrize(
     ("matcher", "tool", "matches"),
     [
@@ -47,7 +45,6 @@ async def test_function_runs_for_the_tools_its_matcher_names(matcher: str, tool:
     assert ((await hooks.run_pre_tool_use(tool_event(tool))).decision is not None) is matches
 
 
-@requirement("hooks.matcher")
 async def test_matcher_is_compared_with_the_canonical_tool_name() -> None:
     hooks = Hooks()
     hooks.pre_tool_use("Agent")(lambda call: Deny("no"))
@@ -55,13 +52,11 @@ async def test_matcher_is_compared_with_the_canonical_tool_name() -> None:
     assert (await hooks.run_pre_tool_use(tool_event("Task", known_as="Agent"))).decision is not None
 
 
-@requirement("hooks.matcher")
 def test_invalid_matcher_is_rejected_at_once() -> None:
     with pytest.raises(ToolspanError, match="not a valid matcher"):
         Hooks().pre_tool_use("Bash(")(lambda call: None)
 
 
-@requirement("hooks.strongest")
 @pytest.mark.parametrize(
     ("answers", "strongest"),
     [
@@ -85,7 +80,6 @@ async def test_strictest_of_several_decisions_is_used(
     assert before.decision is None or before.decision.source == "hook"
 
 
-@requirement("hooks.input")
 async def test_input_of_the_last_registered_function_is_used() -> None:
     hooks = Hooks()
     hooks.pre_tool_use()(lambda call: Allow(input={"n": 1}))
@@ -110,7 +104,6 @@ def answers_garbage(call: Call) -> None:
     return cast("None", 7)
 
 
-@requirement("hooks.crash")
 @pytest.mark.parametrize("handler", [crashes, is_cancelled_inside, answers_garbage])
 async def test_failing_function_is_reported_and_does_not_affect_the_others(handler: object) -> None:
     hooks = Hooks()
@@ -133,7 +126,6 @@ async def test_failing_function_is_reported_and_does_not_affect_the_others(handl
     assert [report.outcome for report in before.reports] == ["error", "blocked", "success"]
 
 
-@requirement("hooks.answers-per-point")
 async def test_contexts_may_be_given_as_a_list() -> None:
     hooks = Hooks()
     text = cast("tuple[str, ...]", ["one", "two"])
@@ -145,7 +137,6 @@ async def test_contexts_may_be_given_as_a_list() -> None:
     assert before.contexts == after.contexts == ("one", "two")
 
 
-@requirement("hooks.together")
 async def test_functions_of_a_point_run_concurrently() -> None:
     combined = asyncio.Barrier(2)
     hooks = Hooks()
@@ -159,7 +150,6 @@ async def test_functions_of_a_point_run_concurrently() -> None:
     assert (await hooks.run_post_tool_use(tool_event())).contexts == ("met", "met")
 
 
-@requirement("hooks.after")
 async def test_effects_after_a_call_are_combined() -> None:
     hooks = Hooks()
     hooks.post_tool_use()(lambda call, tool_event: HookEffects(output=ReplacedOutput("a"), stop="one"))
@@ -176,13 +166,11 @@ async def test_effects_after_a_call_are_combined() -> None:
     assert Hooks().is_empty
 
 
-@requirement("hooks.points")
 def test_unknown_hook_point_is_refused() -> None:
     with pytest.raises(ToolspanError, match="there is no hook point 'PreTooolUse'"):
         Hooks().at("PreTooolUse")  # type: ignore[arg-type]
 
 
-@requirement("hooks.answers-per-point")
 async def test_hook_that_fails_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     hooks = Hooks()
     hooks.pre_tool_use()(lambda _: False)  # type: ignore[type-var]

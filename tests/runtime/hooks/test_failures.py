@@ -178,7 +178,6 @@ async def test_cancelled_handler_leaves_no_process_behind(tmp_path: Path) -> Non
         assert not find_survivors_in(tmp_path, "hook-PreToolUse")
 
 
-@requirement("hooks.daemons")
 async def test_daemon_does_not_delay_its_handler_and_ends_with_the_session(tmp_path: Path) -> None:
     daemon = command("sleep 1000 & echo words")
 
@@ -190,7 +189,6 @@ async def test_daemon_does_not_delay_its_handler_and_ends_with_the_session(tmp_p
     assert not find_survivors_in(tmp_path, "hook-PreToolUse")
 
 
-@requirement("hooks.async")
 async def test_async_handler_does_not_delay_the_call(tmp_path: Path) -> None:
     block = at("PreToolUse", {**command("sleep 1000; exit 2"), "async": True})
 
@@ -200,7 +198,6 @@ async def test_async_handler_does_not_delay_the_call(tmp_path: Path) -> None:
     assert before.decision is None
 
 
-@requirement("hooks.end-budget")
 async def test_handlers_at_the_end_of_a_session_have_a_short_timeout(tmp_path: Path) -> None:
     async with hooks(tmp_path, at("SessionEnd", command("sleep 1000"))) as runner:
         after = await runner.run_session_event(SessionHookEvent(point="SessionEnd", fields={"reason": "other"}))
@@ -253,8 +250,6 @@ WRONG = [
 ]  # fmt: skip
 
 
-@requirement("hooks.mute")
-@requirement("hooks.fail-closed")
 @pytest.mark.parametrize("handler", WRONG)
 @pytest.mark.parametrize(("closed", "expected"), [(True, "hook"), (False, "done")])
 async def test_failing_function_denies_the_call_only_with_fail_closed(
@@ -268,7 +263,6 @@ async def test_failing_function_denies_the_call_only_with_fail_closed(
     assert bool(result.is_error) is closed
 
 
-@requirement("hooks.answers-per-point")
 @pytest.mark.parametrize("handler", WRONG)
 async def test_invalid_answer_to_a_permission_request_denies_the_call(handler: Callable[[Call], None]) -> None:
     hooks = Hooks(fail_closed=True)
@@ -280,7 +274,6 @@ async def test_invalid_answer_to_a_permission_request_denies_the_call(handler: C
     assert result.is_error
 
 
-@requirement("hooks.answers-per-point")
 @pytest.mark.parametrize(
     "output", [Allow(), Ask(), PreToolDecision(), 7, HookEffects(feedback=cast("tuple[str]", "no"))]
 )
@@ -294,7 +287,6 @@ async def test_invalid_answer_after_a_call_is_reported_and_the_result_kept(outpu
     assert [event.outcome for event in events if isinstance(event, HookRan)] == ["error"]
 
 
-@requirement("hooks.brackets")
 def test_decorator_without_parentheses_is_rejected_at_once() -> None:
     hooks = Hooks()
     with pytest.raises(ToolspanError, match="parentheses"):

@@ -70,7 +70,7 @@ def bash(line: str) -> dict[str, object]:
     return use("Bash", command=line)
 
 
-@requirement("hooks.heads")
+@requirement("hooks.front-matter")
 def test_hooks_of_an_agent_last_while_it_works_and_hooks_of_a_skill_from_its_launch(tmp_path: Path) -> None:
     log = tmp_path / "log"
     write(tmp_path / "home/.claude/agents/helper.md", AGENT.format(log=log))
@@ -92,7 +92,7 @@ def test_hooks_of_an_agent_last_while_it_works_and_hooks_of_a_skill_from_its_lau
     ]  # fmt: skip
 
 
-@requirement("hooks.heads")
+@requirement("hooks.front-matter")
 def test_skills_of_an_untrusted_project_are_not_used(tmp_path: Path) -> None:
     log = tmp_path / "log"
     write(tmp_path / "work/.claude/skills/doit/SKILL.md", SKILL.format(log=log))
@@ -102,7 +102,7 @@ def test_skills_of_an_untrusted_project_are_not_used(tmp_path: Path) -> None:
     assert "untrusted folder brings: .claude/skills/doit/SKILL.md (hooks, skill)" in result.stderr
 
 
-@requirement("hooks.heads")
+@requirement("hooks.front-matter")
 def test_skill_or_agent_with_invalid_hooks_is_not_used(tmp_path: Path) -> None:
     broken = SKILL.format(log="x").replace("type: command", "type: commando")
     write(tmp_path / "home/.claude/skills/doit/SKILL.md", broken)
@@ -113,7 +113,7 @@ def test_skill_or_agent_with_invalid_hooks_is_not_used(tmp_path: Path) -> None:
     assert load_agent_definitions([tmp_path / "home/.claude/agents"]).definitions == ()
 
 
-@requirement("hooks.heads")
+@requirement("hooks.front-matter")
 def test_program_can_build_the_hooks_of_agents(tmp_path: Path) -> None:
     write(tmp_path / "helper.md", AGENT.format(log="x"))
     hooks = Hooks()
@@ -128,7 +128,7 @@ def test_program_can_build_the_hooks_of_agents(tmp_path: Path) -> None:
     assert requests == [(["PreToolUse", "Stop"], "helper.md")]
 
 
-@requirement("hooks.heads")
+@requirement("hooks.front-matter")
 def test_trust_request_shows_the_hooks_of_agents_and_skills(tmp_path: Path) -> None:
     paths = SettingsPaths(project=tmp_path, user=tmp_path / "home")
     write(tmp_path / ".claude/agents/helper.md", AGENT.format(log="x"))
@@ -147,7 +147,7 @@ def test_trust_request_shows_the_hooks_of_agents_and_skills(tmp_path: Path) -> N
     assert build_trust_request(paths, []).digest != before
 
 
-@requirement("hooks.heads")
+@requirement("hooks.front-matter")
 def test_line_that_only_resembles_the_end_of_frontmatter_hides_no_hooks(tmp_path: Path) -> None:
     head = SKILL.format(log="x").replace("description:", "---x: y\ndescription:")
     write(tmp_path / ".claude/skills/doit/SKILL.md", head)

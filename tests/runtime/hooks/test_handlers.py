@@ -11,7 +11,6 @@ import anyio
 import anyio.abc
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.hooks.hook_sessions import at, hooks, run_agent, tool_event
 from toolspan.errors import ToolError
 from toolspan.runtime.hooks.events import PreToolDecision
@@ -66,7 +65,6 @@ async def before(
         return await arguments.run_pre_tool_use(tool_event("Bash", tmp_path, command="echo hi"))
 
 
-@requirement("hooks.http")
 async def test_http_handler_posts_the_input_and_returns_the_body(tmp_path: Path) -> None:
     async with server("200 OK", json.dumps(DENY)) as request:
         decision = await before(tmp_path, {"type": "http", "url": request.url})
@@ -76,7 +74,6 @@ async def test_http_handler_posts_the_input_and_returns_the_body(tmp_path: Path)
     assert request.headers["content-type"] == "application/json"
 
 
-@requirement("hooks.http")
 @pytest.mark.parametrize(
     ("status", "body", "more"),
     [
@@ -95,7 +92,6 @@ async def test_response_that_is_not_json_is_a_failure(
     assert [report.outcome for report in decision.reports] == ["error"]
 
 
-@requirement("hooks.http-limits")
 async def test_only_allowed_variables_are_expanded_in_headers(tmp_path: Path) -> None:
     handler = {"type": "http", "headers": {"x-a": "$HOME", "x-b": "${PATH}!"}, "allowedEnvVars": ["HOME"]}
     async with server("200 OK", "") as request:
@@ -107,7 +103,6 @@ async def test_only_allowed_variables_are_expanded_in_headers(tmp_path: Path) ->
     assert request.headers["x-a"] == ""
 
 
-@requirement("hooks.http-limits")
 async def test_url_that_is_not_allowed_is_not_posted_to(tmp_path: Path) -> None:
     async with server("200 OK", json.dumps(DENY)) as request:
         decision = await before(
@@ -118,7 +113,6 @@ async def test_url_that_is_not_allowed_is_not_posted_to(tmp_path: Path) -> None:
     assert request.body == {}
 
 
-@requirement("hooks.mcp")
 async def test_text_of_an_mcp_tool_is_the_output(tmp_path: Path) -> None:
     calls: list[object] = []
 
@@ -139,7 +133,6 @@ async def test_text_of_an_mcp_tool_is_the_output(tmp_path: Path) -> None:
     assert calls == [("db", "check", filled)]
 
 
-@requirement("hooks.mcp")
 async def test_failing_mcp_tool_blocks_nothing(tmp_path: Path) -> None:
     async def call(name: str, tool: str, arguments: Mapping[str, object]) -> str:
         raise ToolError("it broke")
@@ -156,7 +149,6 @@ class Mute(Exception):  # noqa: N818 - it has no words
         raise RuntimeError("no words")
 
 
-@requirement("hooks.mute")
 @pytest.mark.parametrize(
     "handler",
     [{"type": "mcp_tool", "server": "db", "tool": "check"}, {"type": "prompt", "prompt": "Fine?"}],
@@ -177,7 +169,6 @@ async def test_model_or_tool_that_fails_without_a_message_is_reported(
     assert [report.outcome for report in decision.reports] == ["error"]
 
 
-@requirement("hooks.prompt")
 @pytest.mark.parametrize(
     ("verdict", "refused", "stop"),
     [
@@ -203,7 +194,6 @@ async def test_model_can_decide_whether_a_call_may_run(
     assert '"command":"echo hi"' in request[0]
 
 
-@requirement("hooks.prompt")
 async def test_refusal_of_a_model_can_let_the_turn_continue(tmp_path: Path) -> None:
     async def ask(_prompt: str, _model: str | None) -> str:
         return '{"ok": false, "reason": "risky"}'
@@ -235,7 +225,6 @@ def run(folder: Path, kind: str, script: object) -> tuple[list[dict[str, object]
     return results, str(rows[-1]["result"])
 
 
-@requirement("hooks.asked-model")
 def test_prompt_hook_uses_the_model_of_the_run(tmp_path: Path) -> None:
     no = say('{"ok": false, "reason": "not today"}')
     yes = say('Of course: {"ok": true}')
@@ -249,7 +238,6 @@ def test_prompt_hook_uses_the_model_of_the_run(tmp_path: Path) -> None:
     assert not (tmp_path / "work" / "a").exists()
 
 
-@requirement("hooks.asked-model")
 def test_agent_hook_can_read_files_but_not_change_them(tmp_path: Path) -> None:
     script = [
         [use("Bash", command="touch a")],

@@ -15,7 +15,7 @@ from toolspan.types.decision import Allow, Ask, Deny
 
 def parse(response: object, code: int = 0, point: HookPoint = "PreToolUse", **more: str) -> HookResponse:
     text = response if isinstance(response, str) else json.dumps(response)
-    values = profile(more.get("version", "2.1.325")).hooks
+    values = profile(more.get("version", "2.1.327")).hooks
     output = HookOutput(stdout=text, stderr=more.get("stderr", ""), exit_code=code)
     return HookOutputParser(point, "cmd", "Bash", values).parse_hook_output(output)
 
@@ -24,7 +24,7 @@ def pre(**fields: object) -> dict[str, object]:
     return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **fields}}
 
 
-@requirement("hooks.answers")
+@requirement("hooks.responses")
 @pytest.mark.parametrize(
     ("output", "decision"),
     [
@@ -42,13 +42,13 @@ def test_json_output_decides_in_its_current_and_its_older_form(output: object, d
     assert parse(output).decision == decision
 
 
-@requirement("hooks.answers")
+@requirement("hooks.responses")
 @pytest.mark.parametrize("text", ["words", "{not json", '["a"]', '"{}"'])
 def test_output_that_is_not_a_json_object_is_text(text: str) -> None:
     assert parse(text) == HookResponse(plain_text=text)
 
 
-@requirement("hooks.answers")
+@requirement("hooks.responses")
 @pytest.mark.parametrize("point", ["UserPromptSubmit", "SessionStart"])
 def test_text_is_context_at_the_start_of_a_prompt_or_session(point: HookPoint) -> None:
     assert parse("words\n", point=point).contexts == ("words",)
@@ -68,7 +68,7 @@ def test_exit_code_2_overrides_the_json_output_in_newer_clients() -> None:
     allow = pre(permissionDecision="allow")
 
     assert isinstance(parse(allow, 2).decision, Deny)
-    assert isinstance(parse(allow, 2, version="2.1.80").decision, Allow)
+    assert isinstance(parse(allow, 2, version="2.0.65").decision, Allow)
 
 
 @requirement("hooks.exit-codes")
@@ -100,14 +100,14 @@ def test_oldest_client_uses_a_new_input_only_with_a_decision() -> None:
     assert parse(pre(updatedInput={"a": 1})).input == {"a": 1}
 
 
-@requirement("hooks.answers")
+@requirement("hooks.responses")
 def test_json_output_can_end_the_turn_and_show_a_message() -> None:
     output = {"continue": False, "stopReason": "enough", "systemMessage": "hello"}
 
     assert parse(output) == HookResponse(stop="enough", message="hello", is_json=True)
 
 
-@requirement("hooks.answers")
+@requirement("hooks.responses")
 def test_permission_request_is_answered_with_a_behavior() -> None:
     def parse_permission(**decision: object) -> HookResponse:
         fields = {"hookEventName": "PermissionRequest", "decision": decision}
@@ -124,7 +124,7 @@ def permission(**decision: object) -> dict[str, object]:
     return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
 
 
-@requirement("hooks.answers")
+@requirement("hooks.responses")
 @pytest.mark.parametrize(
     "output",
     [
@@ -142,7 +142,7 @@ def test_output_with_a_null_field_allows_nothing(output: dict[str, object]) -> N
     assert response.error is not None and "is null" in response.error
 
 
-@requirement("hooks.answers")
+@requirement("hooks.responses")
 @pytest.mark.parametrize(
     "output",
     [
@@ -176,7 +176,7 @@ def test_output_with_a_null_field_still_objects_and_asks() -> None:
     assert parse(permission(behavior="deny", message=None), point="PermissionRequest").decision == Deny(None, "hook")
 
 
-@requirement("hooks.answers")
+@requirement("hooks.responses")
 @pytest.mark.parametrize(
     "update",
     [
@@ -196,7 +196,7 @@ def test_an_invalid_permission_update_makes_the_whole_answer_invalid(update: dic
     assert response.error is not None and response.error.startswith("Hook JSON output validation failed")
 
 
-@requirement("hooks.answers")
+@requirement("hooks.responses")
 def test_fields_of_other_points_and_behaviors_may_contain_anything() -> None:
     assert parse(pre(permissionDecision="deny", retry="x", watchPaths=5, decision=5)).decision == Deny(None, "hook")
     answers = [permission(behavior="deny", updatedInput=5), permission(behavior="allow", message=5, interrupt=None)]
@@ -206,7 +206,7 @@ def test_fields_of_other_points_and_behaviors_may_contain_anything() -> None:
     assert (denied, allowed) == (Deny(None, "hook"), Allow(None, "hook"))
 
 
-@requirement("hooks.answers")
+@requirement("hooks.responses")
 @pytest.mark.parametrize("start", ["\ufeff", "\u00a0", "\f", "\u2028\n"])
 @pytest.mark.parametrize("extra", ["", ', "x": 1e999', ', "x": "\\ud800"'])
 def test_a_denial_counts_despite_odd_spaces_numbers_and_letters(start: str, extra: str) -> None:
@@ -215,7 +215,7 @@ def test_a_denial_counts_despite_odd_spaces_numbers_and_letters(start: str, extr
     assert parse(start + text).decision == Deny(None, "hook")
 
 
-@requirement("hooks.answers")
+@requirement("hooks.responses")
 @pytest.mark.parametrize("text", ['{"decision": "approve", "x": NaN}', '{"decision": "approve"} note', "\x00{}"])
 def test_text_that_only_looks_like_json_is_plain_text(text: str) -> None:
     response = parse(text)

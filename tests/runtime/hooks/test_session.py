@@ -38,7 +38,7 @@ ASK_ALWAYS = PolicyStack(fallback=lambda _request: Ask())
 
 
 def make_session(tmp_path: Path, block: Mapping[str, object], **more: object) -> Session:
-    version = str(more.pop("version", "2.1.325"))
+    version = str(more.pop("version", "2.1.327"))
     layer = SettingsLayer("user", tmp_path / "s.json", parse_settings({"hooks": block}, "s.json"), {})
     loaded = load_hooks(merge_settings([layer], trusted=True), profile(version))
     tools: list[Tool] = [echo]
@@ -339,7 +339,6 @@ async def test_replaced_output_of_the_wrong_shape_is_ignored_and_recorded(tmp_pa
     assert kinds == ["hook_success", "hook_error_during_execution", "hook_success"]
 
 
-@requirement("hooks.joined")
 async def test_functions_and_settings_hooks_are_combined(tmp_path: Path) -> None:
     functions = Hooks()
     functions.pre_tool_use()(lambda call: Allow())
@@ -402,7 +401,6 @@ async def test_approval_of_a_function_can_set_the_input_and_change_the_rules(tmp
     assert request == ["c0"]
 
 
-@requirement("hooks.points")
 async def test_host_can_fire_hook_points(tmp_path: Path) -> None:
     block = at("Notification", command("cat > input.json"), matcher="idle_prompt")
     fields = {"message": "waiting", "notification_type": "idle_prompt"}
@@ -416,7 +414,6 @@ async def test_host_can_fire_hook_points(tmp_path: Path) -> None:
     assert payload["hook_event_name"] == "Notification"
 
 
-@requirement("hooks.points")
 async def test_function_at_a_point_without_a_call_can_object() -> None:
     functions = Hooks()
     functions.at("UserPromptSubmit")(lambda event: Deny("no prompts today"))

@@ -11,7 +11,6 @@ import pytest
 
 from tests.requirement import requirement
 from tests.runtime.hooks.hook_sessions import at, command, says
-from toolspan.formats.claude.work_results import TaskUpdateResult
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.hooks.events import HookRunner, SessionHookEvent
 from toolspan.runtime.hooks.load import load_hooks
@@ -26,9 +25,10 @@ from toolspan.session import Agent, Session
 from toolspan.testing import ScriptedModel, fail, say
 from toolspan.tools import coding_tools
 from toolspan.types.events import HookRan, LiveEvent
+from toolspan.types.work_results import TaskUpdateResult
 
 pytestmark = pytest.mark.anyio
-VERSION = "2.1.197"
+VERSION = "2.1.327"
 """The newest profile that offers the task list to every model."""
 
 
@@ -57,7 +57,7 @@ class ToolCaller:
         self.events: list[LiveEvent] = []
         self.session = Session(
             cwd=folder,
-            tools=tools or coding_tools(profile(version)),
+            tools=tools or coding_tools(profile(version, model="claude-sonnet-4-5")),
             profile=version,
             hooks=hooks,
             permissions=PolicyStack(fallback=fallback),
@@ -154,7 +154,7 @@ async def test_task_hooks_run_once_per_task_and_functions_run_too(tmp_path: Path
     assert events == [("TaskCreated", "s"), ("TaskCompleted", "s")]
 
 
-@requirement("hooks.moved")
+@requirement("hooks.folder-change")
 async def test_folder_change_fires_hooks_while_later_calls_run(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     moved = anyio.Event()
@@ -173,7 +173,7 @@ async def test_folder_change_fires_hooks_while_later_calls_run(tmp_path: Path) -
 
     payloads: list[dict[str, object]] = []
     tools = [*coding_tools(profile()), meet]
-    caller = ToolCaller(tmp_path, hooks, tools, "2.1.325")
+    caller = ToolCaller(tmp_path, hooks, tools, "2.1.327")
     async with caller.session:
         results = await caller.calls(("Bash", {"command": "cd sub"}), ("meet", {}))
 
@@ -186,9 +186,9 @@ async def test_hook_may_allow_the_model_to_retry_a_denied_call(tmp_path: Path) -
     output = {"hookSpecificOutput": {"hookEventName": "PermissionDenied", "retry": True}}
     (tmp_path / "answer").write_text(json.dumps(output), encoding="utf-8")
     payloads = command("cat >> input; cat answer", **{"if": "Bash(touch *)"})
-    hooks = handlers(at("PermissionDenied", payloads, matcher="Bash"), "2.1.325")
-    mode = mode_policy("plan", refusals=profile("2.1.325").refusals)
-    caller = ToolCaller(tmp_path, hooks, version="2.1.325", fallback=mode)
+    hooks = handlers(at("PermissionDenied", payloads, matcher="Bash"), "2.1.327")
+    mode = mode_policy("plan", refusals=profile("2.1.327").refusals)
+    caller = ToolCaller(tmp_path, hooks, version="2.1.327", fallback=mode)
     async with caller.session:
         refused = await caller.calls(("Bash", {"command": "touch y"}), ("Bash", {"command": "mkdir z"}))
 
@@ -224,10 +224,10 @@ async def test_hooks_run_when_the_model_fails_but_cannot_change_the_outcome(tmp_
 
 @requirement("hooks.permission-request")
 async def test_permission_request_contains_suggested_rules(tmp_path: Path) -> None:
-    hooks = handlers(at("PermissionRequest", command("cat >> input")), "2.1.325")
-    mode = mode_policy("default", refusals=profile("2.1.325").refusals)
+    hooks = handlers(at("PermissionRequest", command("cat >> input")), "2.1.327")
+    mode = mode_policy("default", refusals=profile("2.1.327").refusals)
     outside = str(tmp_path.parent / "other" / "x")
-    caller = ToolCaller(tmp_path, hooks, version="2.1.325", fallback=mode)
+    caller = ToolCaller(tmp_path, hooks, version="2.1.327", fallback=mode)
     async with caller.session:
         await caller.call("Write", file_path="n.txt", content="x")
         await caller.call("Write", file_path=outside, content="x")

@@ -24,7 +24,7 @@ from toolspan.testing import use
 from toolspan.tools import bash_tool
 
 pytestmark = pytest.mark.anyio
-VERSION = "2.1.325"
+VERSION = "2.1.327"
 
 
 def handlers(block: Mapping[str, object], version: str = VERSION) -> HookRunner:

@@ -77,7 +77,7 @@ def lines(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-@requirement("hooks.rewake")
+@requirement("hooks.async-rewake")
 async def test_wake_request_after_the_last_turn_starts_a_new_one(tmp_path: Path) -> None:
     script = ScriptedModel([[use("echo", text="a")], finish_and_wake(tmp_path), say("I mend it.")])  # type: ignore[list-item]
     async with open_agent(tmp_path, script, wake_hook(tmp_path)) as agent:
@@ -90,7 +90,7 @@ async def test_wake_request_after_the_last_turn_starts_a_new_one(tmp_path: Path)
     assert [row["origin"] for row in prompts] == [{"kind": "task-notification"}]
 
 
-@requirement("hooks.rewake")
+@requirement("hooks.async-rewake")
 async def test_wake_message_within_a_turn_is_added_to_the_results(tmp_path: Path) -> None:
     @tool()
     async def until_woken() -> str:
@@ -111,7 +111,7 @@ async def test_wake_message_within_a_turn_is_added_to_the_results(tmp_path: Path
     assert len(queued) == 1
 
 
-@requirement("hooks.rewake")
+@requirement("hooks.async-rewake")
 async def test_session_with_its_own_loop_continues_after_a_wake_request(tmp_path: Path) -> None:
     script = ScriptedModel([])
     reply = {"role": "assistant", "content": [{**use("echo", text="a"), "id": "c1"}]}
@@ -131,7 +131,7 @@ async def test_session_with_its_own_loop_continues_after_a_wake_request(tmp_path
     assert [WAKE_TEXT in text for text in wake_texts(session)] == [True]
 
 
-@requirement("hooks.rewake")
+@requirement("hooks.async-rewake")
 async def test_repeated_wake_requests_are_limited(tmp_path: Path) -> None:
     block = at("Stop", command("echo >> stops; echo again >&2; exit 2", asyncRewake=True))
     script = ScriptedModel([], then=lambda _messages: say("Done."))

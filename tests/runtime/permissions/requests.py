@@ -11,11 +11,13 @@ import pytest
 from tests.runtime.calls import pending_call
 from toolspan.runtime.permissions import Permissions
 from toolspan.runtime.permissions.decide import PermissionRequest, decide
+from toolspan.tools import client_tools
 from toolspan.types.decision import Allow, Decision
 
 
 def make_request(tool: str, folder: Path, **tool_input: object) -> PermissionRequest:
-    return PermissionRequest(call=pending_call(tool, tool_input), input=tool_input, cwd=folder, project=folder)
+    call, definition = pending_call(tool, tool_input), client_tools().get(tool)
+    return PermissionRequest(call=call, input=tool_input, cwd=folder, project=folder, definition=definition)
 
 
 def bash_request(command: str, folder: Path) -> PermissionRequest:

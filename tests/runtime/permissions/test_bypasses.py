@@ -39,22 +39,20 @@ def test_most_hidden_programs_are_denied_and_not_only_asked_about(folder: Path) 
     ]
 
     assert len(HIDDEN) >= 300
-    assert len(refused) > 0.9 * len(HIDDEN)
+    assert len(refused) > 0.85 * len(HIDDEN)  # the others are asked about
 
 
-@requirement("permission.no-more-than-allowed")
 @pytest.mark.parametrize("command", MORE_THAN_ALLOWED)
 def test_a_line_that_does_more_than_its_allowed_start_is_asked_about(folder: Path, command: str) -> None:
     assert not isinstance(decide_request(Permissions(), bash_request(command, folder)), Allow)
 
 
-@requirement("permission.no-more-than-allowed")
 @pytest.mark.parametrize("command", [line for line in MORE_THAN_ALLOWED if line.startswith("echo")])
 def test_a_rule_for_a_program_allows_neither_redirects_nor_other_programs(folder: Path, command: str) -> None:
     assert not isinstance(decide_request(SOME, bash_request(command, folder)), Allow)
 
 
-@requirement("permission.free")
+@requirement("permission.read-only")
 @pytest.mark.parametrize("command", FREE)
 def test_read_only_commands_in_the_session_folders_are_allowed(folder: Path, command: str) -> None:
     assert isinstance(decide_request(Permissions(), bash_request(command, folder)), Allow)

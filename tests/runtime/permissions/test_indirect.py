@@ -19,7 +19,7 @@ from toolspan.runtime.permissions.suggestions import offer_updates
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.settings.load import PermissionSettings
 from toolspan.session import SingleCallRunner
-from toolspan.shell.readonly import command_environment, harden_environment
+from toolspan.shell.environment import command_environment, harden_environment
 from toolspan.types.decision import Allow, Ask, Deny
 
 EDITS = Permissions(mode="acceptEdits")
@@ -49,7 +49,6 @@ def init_repository(folder: Path) -> None:
 # Repositories
 
 
-@requirement("permission.own-repository")
 def test_git_is_asked_about_where_the_project_looks_like_a_repository(tmp_path: Path) -> None:
     init_repository(tmp_path / "clone")
     make_repository_layout(tmp_path / "clone" / "sub")
@@ -62,7 +61,6 @@ def test_git_is_asked_about_where_the_project_looks_like_a_repository(tmp_path: 
     assert not is_free("git status", tmp_path / "archive")
 
 
-@requirement("permission.own-repository")
 def test_git_is_asked_about_in_a_repository_that_appeared_during_the_session(tmp_path: Path) -> None:
     request = replace(bash_request("git log", tmp_path), repository=OwnRepository.find(str(tmp_path)))
     assert isinstance(decide_request(Permissions(), request), Allow)
@@ -74,7 +72,6 @@ def test_git_is_asked_about_in_a_repository_that_appeared_during_the_session(tmp
     assert isinstance(decide_request(Permissions(), later), Allow)
 
 
-@requirement("permission.own-repository")
 @pytest.mark.parametrize(
     "command", ["mv x/HEAD . && git status", "mv x/HEAD . ; git log", "touch sub/../HEAD && git status", "mv x/y ."]
 )
@@ -84,7 +81,6 @@ def test_a_line_that_makes_part_of_a_repository_does_not_run_git_unasked(tmp_pat
     assert is_free(command, tmp_path, EDITS) is ("git" not in command)
 
 
-@requirement("permission.own-repository")
 @pytest.mark.anyio
 async def test_git_that_nobody_approved_runs_no_program_of_the_repository(tmp_path: Path) -> None:
     init_repository(tmp_path)
@@ -104,7 +100,6 @@ async def test_git_that_nobody_approved_runs_no_program_of_the_repository(tmp_pa
     assert (tmp_path / "ran").exists(), "an approved command runs as it would in a terminal"
 
 
-@requirement("permission.own-repository")
 @pytest.mark.anyio
 async def test_a_session_does_not_trust_the_repository_that_it_made(tmp_path: Path) -> None:
     permissions = Permissions(Rules(allow=["Bash(git init:*)"]))
@@ -121,7 +116,6 @@ async def test_a_session_does_not_trust_the_repository_that_it_made(tmp_path: Pa
 # Variables and programs
 
 
-@requirement("permission.variables-of-the-shell")
 @pytest.mark.anyio
 async def test_variables_that_change_the_meaning_of_a_line_are_not_passed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -142,7 +136,6 @@ async def test_variables_that_change_the_meaning_of_a_line_are_not_passed_on(
     assert not (project / "ran").exists()
 
 
-@requirement("permission.variables-of-the-shell")
 def test_the_page_about_permissions_lists_the_variables(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text(encoding="utf-8")
     (paragraph,) = (part for part in page.split("\n\n") if part.startswith("These variables reach no command"))
@@ -156,7 +149,6 @@ def test_the_page_about_permissions_lists_the_variables(tmp_path: Path) -> None:
     assert all(f"`{setting}=" in page for setting in settings)
 
 
-@requirement("permission.own-programs")
 def test_a_program_in_the_project_is_not_the_program_in_the_table(tmp_path: Path) -> None:
     programs = tmp_path / ".venv" / "bin"
     programs.mkdir(parents=True)
@@ -192,7 +184,6 @@ def test_the_target_of_a_copy_is_the_file_in_the_folder(tmp_path: Path, command:
 # Files that are not named
 
 
-@requirement("permission.unnamed-files")
 @pytest.mark.parametrize(
     "command",
     [
@@ -206,7 +197,6 @@ def test_files_whose_names_come_from_elsewhere_are_asked_about(tmp_path: Path, c
     assert not is_free(command, tmp_path)
 
 
-@requirement("permission.unnamed-files")
 @pytest.mark.parametrize(
     "command",
     [
@@ -220,7 +210,6 @@ def test_files_in_the_project_may_be_listed_for_another_program(tmp_path: Path, 
     assert is_free(command, tmp_path)
 
 
-@requirement("permission.unnamed-files")
 @pytest.mark.parametrize(
     "command", ["grep -R x src", "grep -nR x .", "grep --dereference-recursive x src", "rg -L x", "diff -r src other"]
 )
@@ -234,7 +223,6 @@ def test_searches_that_follow_a_link_out_of_the_project_are_asked_about(tmp_path
     assert not is_free(command, project)
 
 
-@requirement("permission.denied-content")
 @pytest.mark.parametrize(
     "command",
     [
@@ -252,7 +240,6 @@ def test_commands_that_could_show_a_denied_file_without_naming_it_are_asked_abou
     assert is_free(command, tmp_path)
 
 
-@requirement("permission.denied-content")
 @pytest.mark.parametrize(
     "command", ["git log --oneline", "git status", "git diff --stat", "git show --stat", "git log -5", "grep -r x src"]
 )
@@ -263,7 +250,6 @@ def test_a_denied_file_does_not_hinder_commands_that_show_no_content(tmp_path: P
     assert is_free(command, tmp_path, Permissions(Rules(deny=["Read(.env)"])))
 
 
-@requirement("permission.denied-content")
 def test_a_rule_may_allow_git_to_show_changes_although_a_file_is_denied(tmp_path: Path) -> None:
     rules = Rules(allow=["Bash(git diff:*)"], deny=["Read(.env)"])
 
@@ -273,15 +259,16 @@ def test_a_rule_may_allow_git_to_show_changes_although_a_file_is_denied(tmp_path
 # Rules
 
 
-@requirement("permission.names")
 def test_a_rule_for_an_mcp_tool_allows_no_other_tool(tmp_path: Path) -> None:
     def decide_tool(rule: str, tool: str) -> bool:
         return isinstance(decide_request(Permissions(Rules(allow=[rule])), make_request(tool, tmp_path)), Allow)
 
     assert decide_tool("mcp__db__query", "mcp__db__query")
     assert not decide_tool("mcp__db__query", "mcp__db__query__drop")
-    assert decide_tool("mcp__db", "mcp__db__query__drop")
-    assert decide_tool("mcp__db__*", "mcp__db__query__drop")
+    assert decide_tool("mcp__db", "mcp__db__drop")
+    assert decide_tool("mcp__db__*", "mcp__db__drop")
+    assert not decide_tool("mcp__db", "mcp__db__query__drop")  # a tool of a server `db__query`
+    assert not decide_tool("mcp__db__*", "mcp__db__query__drop")
     denied = Permissions(Rules(deny=["mcp__db__query"]))
     assert isinstance(decide_request(denied, make_request("mcp__db__query__drop", tmp_path)), Deny)
 
@@ -300,24 +287,9 @@ def test_an_invalid_rule_never_switches_off_rules_that_deny_or_ask(tmp_path: Pat
     assert not is_free("npm test", tmp_path, permissions), "the client ignores the rules of such a file"
 
 
-@requirement("permission.old-rules")
-def test_an_old_client_has_no_rules_with_a_star_for_mcp_tools(tmp_path: Path) -> None:
-    request = make_request("mcp__x__y", tmp_path)
-
-    def decide_with(version: str, block: PermissionSettings) -> type:
-        refusals = profile(version).refusals
-        rules = rules_from_settings(block, "projectSettings", None, refusals)
-        return type(decide_request(Permissions(rules, refusals=refusals), request))
-
-    allowing, denying = PermissionSettings(allow=("mcp__x__*",)), PermissionSettings(deny=("mcp__x__*",))
-    assert [decide_with(version, allowing) for version in ("2.0.65", "2.1.325")] == [Ask, Allow]
-    assert [decide_with(version, denying) for version in ("2.0.65", "2.1.325")] == [Deny, Deny]
-
-
 # Guards
 
 
-@requirement("permission.protected")
 @pytest.mark.parametrize(
     "command",
     [
@@ -333,7 +305,6 @@ def test_no_rule_for_bash_covers_a_write_to_a_protected_file(tmp_path: Path, com
     assert not is_free(command, tmp_path, Permissions(Rules(allow=["Bash"])))
 
 
-@requirement("permission.protected")
 @pytest.mark.parametrize(
     "command",
     [
@@ -345,7 +316,6 @@ def test_a_rule_for_bash_covers_lines_that_only_mention_a_protected_file(tmp_pat
     assert is_free(command, tmp_path, Permissions(Rules(allow=["Bash"])))
 
 
-@requirement("permission.critical")
 @pytest.mark.parametrize(
     ("command", "asks"),
     [
@@ -373,7 +343,6 @@ def test_leaving_plan_mode_is_refused_outside_of_it(tmp_path: Path) -> None:
 # Questions
 
 
-@requirement("permission.suggestions")
 @pytest.mark.parametrize(
     ("command", "kinds"),
     [
@@ -389,7 +358,7 @@ def test_only_updates_that_answer_the_question_are_offered(tmp_path: Path, comma
     assert [update["type"] for update in offer_updates(request, ask)] == kinds
 
 
-@requirement("permission.needs")
+@requirement("permission.question")
 def test_every_part_that_needs_approval_has_a_name(tmp_path: Path) -> None:
     ask = decide_request(Permissions(), bash_request("while read l; do npm $l; done < names", tmp_path))
 

@@ -28,7 +28,7 @@ from toolspan.types.decision import AccessedPath, Allow, Ask, Deny, MissingPermi
         ("cp a .vscode/tasks.json", False), ("touch .claude/settings.json", False),
         ("chmod +x a", False), ("npm install", False), ("cd sub && touch x", False),
         ("cd $x && touch x", False), ("sh -c 'touch x'", False),
-        ("touch 'a b'", True), ("touch 'a -b'", False),
+        ("touch 'a b'", False), ("touch 'a -b'", False),
         ("sed -Ei s/a/b/ x.txt", True), ("sed -ni s/a/b/p x.txt", False), ("sed -i s/a/b/ src/size", False),
         ("sed -i s/a/b/ my.txt", True), ("sed -i s/a/b/ my_file", False), ("sed s/a/b/ src/size", True),
         ("sed -i s/a/b/ 5,6", False), ("sed -i s/a/b/ :x", False), ("sed -i s/a/b/ s_x", False),
@@ -41,7 +41,6 @@ def test_accept_edits_mode_allows_commands_that_edit(tmp_path: Path, command: st
     assert isinstance(decision, Allow) is free
 
 
-@requirement("permission.protected")
 @pytest.mark.parametrize(
     "path",
     [
@@ -60,14 +59,12 @@ def test_files_that_control_later_commands_are_not_edited_without_a_question(tmp
     ]  # fmt: skip
 
 
-@requirement("permission.protected")
 def test_worktrees_are_not_protected(tmp_path: Path) -> None:
     request = make_request("Write", tmp_path, file_path=".claude/worktrees/a/x")
 
     assert isinstance(decide_request(Permissions(mode="acceptEdits"), request), Allow)
 
 
-@requirement("permission.critical")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     "command",
@@ -81,7 +78,6 @@ def test_dangerous_removals_are_always_asked_about(tmp_path: Path, mode: Mode, c
     assert isinstance(decide_request(permissions, bash_request(command, tmp_path)), Ask)
 
 
-@requirement("permission.folders")
 def test_additional_folders_belong_to_the_session(tmp_path: Path) -> None:
     project, more = tmp_path / "project", tmp_path / "more"
     project.mkdir()
@@ -98,7 +94,7 @@ def test_additional_folders_belong_to_the_session(tmp_path: Path) -> None:
 
 
 @requirement("permission.plan")
-@pytest.mark.parametrize(("version", "runs"), [("2.1.325", False), ("2.0.65", True)])
+@pytest.mark.parametrize(("version", "runs"), [("2.1.327", False), ("2.0.65", True)])
 def test_no_rule_allows_subagents_and_changing_mcp_tools_in_plan_mode(tmp_path: Path, version: str, runs: bool) -> None:
     rules = Rules(allow=["Agent", "mcp__db"])
     permissions = Permissions(rules, "plan", refusals=profile(version).refusals)
@@ -112,7 +108,7 @@ def test_no_rule_allows_subagents_and_changing_mcp_tools_in_plan_mode(tmp_path: 
 
 @requirement("permission.plan")
 def test_only_a_rule_allows_a_skill_in_plan_mode(tmp_path: Path) -> None:
-    refusals, skill = profile("2.1.325").refusals, make_request("Skill", tmp_path, skill="deploy")
+    refusals, skill = profile("2.1.327").refusals, make_request("Skill", tmp_path, skill="deploy")
     guards = [guard_policy("plan", refusals, Rules(allow=rules)) for rules in ([], ["Skill(deploy)"])]
 
     assert [guard(skill) for guard in guards] == [Ask(basis="plan"), None]
@@ -121,7 +117,7 @@ def test_only_a_rule_allows_a_skill_in_plan_mode(tmp_path: Path) -> None:
 
 @requirement("permission.plan")
 def test_plan_mode_allows_only_reads(tmp_path: Path) -> None:
-    new = Permissions(mode="plan", refusals=profile("2.1.325").refusals)
+    new = Permissions(mode="plan", refusals=profile("2.1.327").refusals)
     old = Permissions(mode="plan", refusals=profile("2.0.65").refusals)
 
     assert isinstance(decide_request(new, bash_request("ls", tmp_path)), Allow)
@@ -132,7 +128,7 @@ def test_plan_mode_allows_only_reads(tmp_path: Path) -> None:
     assert isinstance(decide_request(new, make_request("Write", tmp_path, file_path="x")), Ask)
 
 
-@requirement("permission.needs")
+@requirement("permission.question")
 def test_a_question_names_the_needed_permission_and_its_path(tmp_path: Path) -> None:
     decision = decide_request(Permissions(), bash_request("ls && touch x; npm test", tmp_path))
 
@@ -143,7 +139,6 @@ def test_a_question_names_the_needed_permission_and_its_path(tmp_path: Path) -> 
     )
 
 
-@requirement("permission.suggestions")
 @pytest.mark.parametrize(
     ("command", "offered"),
     [
@@ -174,7 +169,6 @@ def test_suggested_rules_contain_no_secret_and_do_not_allow_everything(
     assert [rule["ruleContent"] for rule in rules] == offered
 
 
-@requirement("permission.suggestions")
 def test_suggestions_for_files_and_hosts_are_modes_folders_and_rules(tmp_path: Path) -> None:
     session = {"destination": "session"}
     accept = {"type": "setMode", "mode": "acceptEdits", **session}
@@ -197,26 +191,3 @@ def test_suggestions_for_files_and_hosts_are_modes_folders_and_rules(tmp_path: P
     assert isinstance(read, dict)
     assert read["rules"] == [{"toolName": "Read", "ruleContent": "//srv/data/**"}]
     assert suggest("Write", file_path=".git/config") == []
-
-
-@requirement("permission.cat")
-@pytest.mark.parametrize(
-    ("command", "rules", "parts"),
-    [
-        ("cat a.txt", [], ("cat a.txt",)),
-        ("cat a.txt | head -1", [], ("cat a.txt",)),
-        ("cat a.txt", ["Bash(cat:*)"], None),
-        ("head a.txt", [], None),
-    ],
-)
-def test_the_oldest_client_asks_about_every_cat(
-    tmp_path: Path, command: str, rules: list[str], parts: tuple[str, ...] | None
-) -> None:
-    def asked(version: str) -> tuple[str, ...] | None:
-        permissions = Permissions(Rules(allow=rules), refusals=profile(version).refusals)
-        decision = decide_request(permissions, bash_request(command, tmp_path))
-        return decision.needs.parts if isinstance(decision, Ask) and decision.needs else None
-
-    assert [asked(version) for version in ("2.0.65", "2.1.80", "2.1.325", "seed")] == [
-        parts, None, None, None,
-    ]  # fmt: skip

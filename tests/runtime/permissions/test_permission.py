@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.requirement import requirement
 from tests.runtime.permissions import requests
 from toolspan.errors import ToolspanError
 from toolspan.runtime.permissions import MODES, Mode, Rules, decide, mode_policy
@@ -27,7 +26,6 @@ def make_request(
     return replace(request, cwd=Path("/p/in"), read_only=read_only, known_as=known_as)
 
 
-@requirement("permission.strongest")
 @given(st.lists(DECISIONS, max_size=5))
 def test_deny_wins_over_ask_and_ask_over_allow(decisions: list[Decision | None]) -> None:
     policies = [lambda question, decision=decision: decision for decision in decisions]
@@ -38,7 +36,6 @@ def test_deny_wins_over_ask_and_ask_over_allow(decisions: list[Decision | None])
     assert type(decision) is rank[strongest]
 
 
-@requirement("permission.fails-closed")
 @pytest.mark.anyio
 async def test_a_policy_that_gives_no_decision_counts_as_a_refusal() -> None:
     decision = await decide([lambda question: Allow(), lambda question: cast("Decision", True)], make_request("Bash"))
@@ -47,7 +44,6 @@ async def test_a_policy_that_gives_no_decision_counts_as_a_refusal() -> None:
     assert "not bool" in str(decision.reason)
 
 
-@requirement("permission.rules")
 @pytest.mark.parametrize(
     ("rule", "command", "allowed"),
     [
@@ -73,7 +69,6 @@ def test_an_allow_rule_matches_only_lines_that_hide_nothing(rule: str, command: 
     assert isinstance(decision, Allow) is allowed
 
 
-@requirement("permission.rules")
 def test_deny_rules_win_over_ask_rules_and_those_over_allow_rules() -> None:
     rules = Rules(allow=["Bash"], ask=["Bash(git *)"], deny=["Bash(git push *)"])
 
@@ -83,7 +78,6 @@ def test_deny_rules_win_over_ask_rules_and_those_over_allow_rules() -> None:
     assert rules(make_request("Read", file_path="x")) is None
 
 
-@requirement("permission.rules")
 def test_the_closing_bracket_of_a_test_is_not_part_of_the_command() -> None:
     rules = Rules(allow=["Bash"], ask=["Bash(* a.txt)"])
 
@@ -92,7 +86,6 @@ def test_the_closing_bracket_of_a_test_is_not_part_of_the_command() -> None:
     assert isinstance(rules(make_request("Bash", command="[ -f b.txt ]")), Allow)
 
 
-@requirement("permission.rules")
 @pytest.mark.parametrize("rule", ["mcp__db", "mcp__db__*", "mcp__db__query"])
 def test_rules_name_servers_and_their_tools(rule: str) -> None:
     rules = Rules(deny=[rule])
@@ -101,13 +94,11 @@ def test_rules_name_servers_and_their_tools(rule: str) -> None:
     assert rules(make_request("mcp__dbx__query")) is None
 
 
-@requirement("permission.alias")
 @pytest.mark.parametrize("rule", ["Agent", "Task"])
 def test_aliases_of_a_tool_do_not_bypass_a_rule(rule: str) -> None:
     assert isinstance(Rules(deny=[rule])(make_request("Task", known_as="Agent")), Deny)
 
 
-@requirement("permission.rules")
 @pytest.mark.parametrize("text", ["", "Bash(", "(x)", "1x", "Bash)"])
 def test_an_invalid_rule_is_rejected(text: str) -> None:
     with pytest.raises(ToolspanError, match="not a permission rule"):
@@ -123,7 +114,6 @@ MODE_DECISIONS: dict[Mode, dict[str, type]] = {
 }
 
 
-@requirement("permission.modes")
 @pytest.mark.parametrize(
     ("mode", "call", "decision"),
     [(mode, call, decision) for mode, calls in MODE_DECISIONS.items() for call, decision in calls.items()],
@@ -134,7 +124,6 @@ def test_the_mode_decides_calls_that_no_rule_matches(mode: Mode, call: str, deci
     assert type(mode_policy(mode)(make_request(tool, file_path=path))) is decision
 
 
-@requirement("permission.modes")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_read_only_command_is_not_asked_about(mode: Mode) -> None:
     decision = mode_policy(mode)(make_request("Bash", command="ls", read_only=True))

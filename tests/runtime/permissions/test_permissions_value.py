@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.calls import call
 from toolspan.runtime.permissions import Permissions, PolicyStack, Rules
 from toolspan.runtime.permissions.decide import PermissionRequest
@@ -44,7 +43,6 @@ async def succeeds(name: str, permissions: Permissions | PolicyStack, folder: Pa
     return not result.is_error
 
 
-@requirement("permission.modes")
 async def test_without_an_approver_only_read_only_calls_run(tmp_path: Path) -> None:
     assert await succeeds("read_state", Permissions(), tmp_path)
     assert not await succeeds("change_state", Permissions(), tmp_path)
@@ -52,7 +50,6 @@ async def test_without_an_approver_only_read_only_calls_run(tmp_path: Path) -> N
     assert await succeeds("change_state", Permissions(mode="bypassPermissions"), tmp_path)
 
 
-@requirement("permission.modes")
 async def test_the_approver_is_asked_about_calls_that_nothing_allows(tmp_path: Path) -> None:
     approved: list[str] = []
 
@@ -67,14 +64,12 @@ async def test_the_approver_is_asked_about_calls_that_nothing_allows(tmp_path: P
     assert approved == ["change_state"]
 
 
-@requirement("permission.strongest")
 async def test_extra_policies_count_like_rules(tmp_path: Path) -> None:
     permissions = Permissions(Rules(allow=["change_state"]), extra_policies=(lambda _request: Deny("not today"),))
 
     assert not await succeeds("change_state", permissions, tmp_path)
 
 
-@requirement("permission.strongest")
 async def test_a_policy_stack_decides_alone(tmp_path: Path) -> None:
     assert await succeeds("change_state", PolicyStack(), tmp_path)
     assert not await succeeds("change_state", PolicyStack((lambda _request: Deny("no"),)), tmp_path)

@@ -16,22 +16,20 @@ from toolspan.types.decision import Ask
 NEEDS = "This Bash command contains multiple operations. The following"
 
 
-@requirement("permission.words")
+@requirement("permission.refusal-texts")
 @pytest.mark.parametrize(
     ("version", "command", "message"),
     [
-        ("2.1.325", "touch y", "touch in '{p}/y' needs approval."),
-        ("2.1.197", "touch y", "touch in '{p}/y' was blocked."),
+        ("2.1.327", "touch y", "touch in '{p}/y' needs approval."),
         ("2.0.65", "touch y", "This command requires approval"),
-        ("2.1.325", "cat /etc/hostname", "cat in '/etc/hostname' was blocked."),
+        ("2.1.327", "cat /etc/hostname", "cat in '/etc/hostname' was blocked."),
         ("2.0.65", "cat /etc/hostname", "cat in '/etc/hostname' was blocked."),
-        ("2.1.325", "echo x > f", "Output redirection to '{p}/f' needs approval."),
-        ("2.1.197", "echo x > f", "Output redirection to '{p}/f' was blocked."),
-        ("2.1.325", "cd /tmp && ls", f"{NEEDS} parts require approval: cd /tmp, ls"),
-        ("2.1.197", "cd /tmp && ls", "cd in '/tmp' was blocked."),
+        ("2.1.327", "echo x > f", "Output redirection to '{p}/f' needs approval."),
+        ("2.1.327", "cd /tmp && ls", f"{NEEDS} parts require approval: cd /tmp, ls"),
+        ("2.0.65", "cd /tmp && ls", "cd in '/tmp' was blocked."),
         ("2.0.65", "ls && rm -rf x", f"{NEEDS} part requires approval: rm -rf x"),
         ("2.0.65", "npm run x; touch y", f"{NEEDS} parts require approval: npm run x, touch y"),
-        ("2.1.325", "make", "This command requires approval"),
+        ("2.1.327", "make", "This command requires approval"),
     ],
 )
 def test_the_message_is_that_of_the_client(tmp_path: Path, version: str, command: str, message: str) -> None:
@@ -43,21 +41,13 @@ def test_the_message_is_that_of_the_client(tmp_path: Path, version: str, command
     assert approval_message(request, decision, refusals) == message.format(p=tmp_path)
 
 
-@requirement("permission.words")
-def test_the_oldest_client_allows_redirects_to_files_in_the_project(tmp_path: Path) -> None:
-    old = Permissions(refusals=profile("2.0.65").refusals)
-
-    assert not isinstance(decide_request(old, bash_request("echo x > f", tmp_path)), Ask)
-    assert isinstance(decide_request(old, bash_request("echo x > /tmp/f", tmp_path)), Ask)
-
-
-@requirement("permission.words")
+@requirement("permission.refusal-texts")
 @pytest.mark.parametrize(
     ("version", "tool", "path", "message"),
     [
-        ("2.1.325", "Read", "a.txt", "to use Read,"),
-        ("2.1.325", "Read", "/etc/hostname", "to read from /etc/hostname,"),
-        ("2.1.325", "Write", "a.txt", "to write to {p}/a.txt,"),
+        ("2.1.327", "Read", "a.txt", "to use Read,"),
+        ("2.1.327", "Read", "/etc/hostname", "to read from /etc/hostname,"),
+        ("2.1.327", "Write", "a.txt", "to write to {p}/a.txt,"),
         ("2.0.65", "Read", "/etc/hostname", "to use Read,"),
         ("2.0.65", "Write", "a.txt", "to use Write,"),
     ],

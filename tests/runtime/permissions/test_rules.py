@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from tests.runtime.permissions.requests import bash_request, decide_request, make_request
+from toolspan import tool
 from toolspan.errors import ToolspanError
 from toolspan.runtime.permissions import Permissions, Rules
 from toolspan.runtime.permissions.rule import matches_command, matches_wildcard, split_rules
@@ -24,7 +25,6 @@ def on_file(rules: Rules, tool: str, path: str, folder: Path) -> Decision | None
     return rules(make_request(tool, folder, file_path=path))
 
 
-@requirement("permission.paths")
 @pytest.mark.parametrize(
     ("pattern", "path", "fits"),
     [
@@ -56,7 +56,6 @@ def test_path_rules_follow_gitignore_patterns(tmp_path: Path, pattern: str, path
     assert isinstance(decision, Deny) is fits
 
 
-@requirement("permission.paths")
 def test_the_prefix_of_a_path_selects_its_base_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     project, settings = tmp_path / "project", tmp_path / "settings"
@@ -68,7 +67,6 @@ def test_the_prefix_of_a_path_selects_its_base_folder(tmp_path: Path, monkeypatc
     assert on_file(rooted, "Read", str(project / "x"), project) is None
 
 
-@requirement("permission.paths")
 def test_a_relative_folder_is_allowed_once_and_denied_at_every_depth(tmp_path: Path) -> None:
     allow, deny = Rules(allow=["Read(src/**)"]), Rules(deny=["Read(src/**)"])
 
@@ -77,7 +75,6 @@ def test_a_relative_folder_is_allowed_once_and_denied_at_every_depth(tmp_path: P
     assert isinstance(on_file(deny, "Read", "lib/src/a", tmp_path), Deny)
 
 
-@requirement("permission.paths")
 def test_allowed_relative_paths_also_start_at_the_current_folder(tmp_path: Path) -> None:
     def allows(rule: str, path: str) -> bool:
         request = replace(make_request("Write", tmp_path, file_path=str(tmp_path / path)), cwd=tmp_path / "src")
@@ -88,7 +85,6 @@ def test_allowed_relative_paths_also_start_at_the_current_folder(tmp_path: Path)
     assert allows("Edit(/src/**)", "src/a")
 
 
-@requirement("permission.paths")
 def test_relative_paths_are_denied_in_added_folders_too(tmp_path: Path) -> None:
     project, added = tmp_path / "project", tmp_path / "added"
     rules, target = Rules(deny=["Read(secret/**)"]), str(added / "secret/key")
@@ -96,7 +92,6 @@ def test_relative_paths_are_denied_in_added_folders_too(tmp_path: Path) -> None:
         assert isinstance(rules(replace(request, folders=(added,))), Deny)
 
 
-@requirement("permission.links")
 def test_a_link_is_checked_by_its_name_and_its_target(tmp_path: Path) -> None:
     outside, project = tmp_path / "outside", tmp_path / "project"
     for folder in (outside, project, project / "ok"):
@@ -172,7 +167,6 @@ def test_an_edit_deny_rule_applies_to_redirects_and_commands(tmp_path: Path) -> 
     assert allowed(bash_request("echo x > other", tmp_path)) is None
 
 
-@requirement("permission.hosts")
 @pytest.mark.parametrize(
     ("pattern", "url", "fits"),
     [
@@ -210,7 +204,6 @@ def test_domain_rules_compare_normalized_hosts(tmp_path: Path, pattern: str, url
     assert isinstance(rules(make_request("WebFetch", tmp_path, url=url)), Allow) is fits
 
 
-@requirement("permission.hosts")
 @pytest.mark.parametrize(
     ("pattern", "url"),
     [
@@ -228,7 +221,6 @@ def test_a_denied_host_is_found_under_every_reading_of_a_url(tmp_path: Path, pat
     assert isinstance(rules(make_request("WebFetch", tmp_path, url=url)), Deny)
 
 
-@requirement("permission.names")
 @pytest.mark.parametrize(
     ("pattern", "skill", "allows", "denies"),
     [
@@ -248,22 +240,22 @@ def test_a_star_after_a_skill_matches_names_with_the_same_beginning(
     assert isinstance(Rules(deny=[f"Skill({pattern})"])(request), Deny) is denies
 
 
-@requirement("permission.old-rules")
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "WebFetch(domain:*.x.org)", "WebFetch(domain:X.org)", "WebFetch(domain:x.org.)", "Skill(/deploy)",
-        "Skill(deploy *)",
-    ],
-)  # fmt: skip
-def test_old_clients_allow_only_exact_hosts_and_skills(rule: str) -> None:
-    old = rules_from_settings(Block(allow=(rule,)), "x", None, profile("2.0.65").refusals)
-    new = rules_from_settings(Block(allow=(rule,)), "x", None, profile("2.1.325").refusals)
+def test_rules_for_bash_restrict_every_tool_that_runs_command_lines(tmp_path: Path) -> None:
+    @tool(kind="shell")
+    def run_elsewhere(command: str) -> str:
+        """Run a command line on another machine."""
+        return command
 
-    assert (len(old.allow), len(new.allow)) == (0, 1)
+    def decide_elsewhere(rules: Rules, **tool_input: object) -> Decision | None:
+        return rules(replace(make_request("run_elsewhere", tmp_path, **tool_input), definition=run_elsewhere))
+
+    assert isinstance(decide_elsewhere(Rules(deny=["Bash(rm:*)"]), command="ls; rm x"), Deny)
+    assert isinstance(decide_elsewhere(Rules(ask=["Bash"]), command="ls"), Ask)
+    assert decide_elsewhere(Rules(deny=["Bash"]), job="1") is None
+    assert isinstance(decide_elsewhere(Rules(deny=["Bash"]), command="ls"), Deny)
+    assert decide_elsewhere(Rules(allow=["Bash"]), command="eval $x") is None
 
 
-@requirement("permission.names")
 def test_a_pattern_after_an_mcp_tool_allows_nothing(tmp_path: Path) -> None:
     request = make_request("mcp__db__query", tmp_path)
 
@@ -272,7 +264,6 @@ def test_a_pattern_after_an_mcp_tool_allows_nothing(tmp_path: Path) -> None:
     assert isinstance(Rules(deny=["mcp__db(*)"])(request), Deny)
 
 
-@requirement("permission.names")
 def test_a_star_in_a_tool_name_denies_any_tool_and_allows_only_after_a_server(tmp_path: Path) -> None:
     request = make_request("mcp__db__query", tmp_path)
 
@@ -284,7 +275,6 @@ def test_a_star_in_a_tool_name_denies_any_tool_and_allows_only_after_a_server(tm
     assert len(Rules(allow=["*", "mcp__*", "Write(x)"], deny=["Bash()"]).warnings) == 4
 
 
-@requirement("permission.names")
 def test_rules_may_name_agents_skills_and_parameters(tmp_path: Path) -> None:
     agent = make_request("Agent", tmp_path, subagent_type="reviewer")
     assert isinstance(Rules(deny=["Task(reviewer)"])(agent), Deny)
@@ -296,7 +286,6 @@ def test_rules_may_name_agents_skills_and_parameters(tmp_path: Path) -> None:
     assert Rules(ask=["Bash(run_in_background:true)"])(bash_request("ls", tmp_path)) is None
 
 
-@requirement("permission.paths")
 def test_an_ask_rule_for_reading_a_path_does_not_restrict_writing(tmp_path: Path) -> None:
     read, write = (make_request(tool, tmp_path, file_path=str(tmp_path / "a.txt")) for tool in ("Read", "Write"))
 
@@ -314,7 +303,6 @@ def test_only_a_tool_that_is_denied_as_a_whole_is_not_offered() -> None:
     ]  # fmt: skip
 
 
-@requirement("permission.commands")
 @pytest.mark.parametrize(
     ("pattern", "command", "fits"),
     [
@@ -329,7 +317,6 @@ def test_a_star_matches_any_text_and_a_blank_before_it_a_whole_word(pattern: str
     assert matches_command(command, pattern) is fits
 
 
-@requirement("permission.commands")
 @given(st.text("ab*", max_size=8), st.text("ab", max_size=10))
 def test_patterns_match_like_a_simple_reference_implementation(pattern: str, text: str) -> None:
     def reference(pattern: str, text: str) -> bool:
@@ -342,7 +329,6 @@ def test_patterns_match_like_a_simple_reference_implementation(pattern: str, tex
     assert matches_wildcard(text, pattern) is reference(pattern, text)
 
 
-@requirement("permission.commands")
 @pytest.mark.parametrize(
     ("rule", "command", "allowed"),
     [
@@ -364,16 +350,16 @@ def test_patterns_match_like_a_simple_reference_implementation(pattern: str, tex
         ("Bash(eval:*)", "eval ls", False),
         ("Bash(bash -c 'touch x')", "bash -c 'touch x'", True),
         ("Bash(xargs:*)", "ls | xargs -n1 touch", True),
-        ("Bash(xargs:*)", "ls | xargs rm ../x", True),
+        ("Bash(xargs:*)", "ls | xargs rm ../x", False),
         ("Bash(find:*)", "ls | xargs find .", False),
-        ("Bash(git:*)", "cd sub && git status", False),
+        ("Bash(git:*)", "cd missing && git status", False),
         ("Bash(git:*)", "git diff --no-index a /etc/passwd", False),
         ("Bash(cat:*)", "for i in 1 2; do cat a; done", False),
         ("Bash(ls:*)", "COLUMNS=x ls", False),
         ("Bash(ls:*)", "time -o x ls", False),
         ("Bash", "cp a b &", True),
         ("Bash", "ls &", False),
-        ("Bash(touch:*)", "ls | xargs touch", True),
+        ("Bash(touch:*)", "ls | xargs touch", False),
     ],
 )
 def test_a_line_is_allowed_if_each_of_its_commands_is(tmp_path: Path, rule: str, command: str, allowed: bool) -> None:
@@ -417,14 +403,13 @@ def test_with_an_old_client_a_block_with_a_rule_it_does_not_know_allows_nothing(
     block = Block(allow=("WebSearch",), deny=(rule, "Glob"))
 
     old = rules_from_settings(block, "projectSettings", None, profile("2.0.65").refusals)
-    new = rules_from_settings(block, "projectSettings", None, profile("2.1.325").refusals)
+    new = rules_from_settings(block, "projectSettings", None, profile("2.1.327").refusals)
 
     assert (old.allows_tool("WebSearch"), new.allows_tool("WebSearch")) == (is_known, True)
     assert old.denies_tool("Glob")
     assert new.denies_tool("Glob")
 
 
-@requirement("permission.names")
 @pytest.mark.parametrize(
     "rule",
     [
@@ -440,7 +425,6 @@ def test_a_rule_that_is_empty_or_not_written_exactly_restricts_but_does_not_allo
     assert [warning.partition(": ")[0] for warning in Rules(allow=[rule]).warnings] == [rule.strip()]
 
 
-@requirement("permission.names")
 def test_several_spaces_in_a_restriction_count_as_one(tmp_path: Path) -> None:
     request = bash_request("npm run x", tmp_path)
 
@@ -449,7 +433,6 @@ def test_several_spaces_in_a_restriction_count_as_one(tmp_path: Path) -> None:
     assert isinstance(Rules(deny=["Bash(ls  && pwd)"])(bash_request("ls  && pwd", tmp_path)), Deny)
 
 
-@requirement("permission.paths")
 @pytest.mark.parametrize(
     ("rule", "tool", "path", "allows"),
     [
@@ -471,7 +454,6 @@ def test_a_path_rule_allows_only_what_it_covers_exactly(
     assert isinstance(decision, Allow) is allows
 
 
-@requirement("permission.paths")
 @pytest.mark.parametrize(
     ("pattern", "path"),
     [
@@ -487,17 +469,6 @@ def test_a_denied_path_may_be_spelled_oddly(tmp_path: Path, pattern: str, path: 
 
 
 @requirement("permission.old-rules")
-def test_a_star_in_a_rule_for_edits_means_files_to_old_clients(tmp_path: Path) -> None:
-    block = Block(deny=("Edit(*)",))
-
-    new, old = (rules_from_settings(block, "x", None, profile(version).refusals) for version in ("2.1.325", "2.0.65"))
-
-    assert on_file(new, "Write", "x", tmp_path) is None
-    assert isinstance(on_file(old, "Write", "x", tmp_path), Deny)
-    assert isinstance(on_file(old, "Edit", "/elsewhere/x", tmp_path), Deny)
-
-
-@requirement("permission.old-rules")
 def test_a_folder_in_the_project_or_a_file_is_not_added(tmp_path: Path) -> None:
     project, other = tmp_path / "project", tmp_path / "other"
     for folder in (project, other):
@@ -509,19 +480,15 @@ def test_a_folder_in_the_project_or_a_file_is_not_added(tmp_path: Path) -> None:
         additional_directories=("../other", "inside", "../outside", "../other/file", "../missing", "~nobody9")
     )
 
-    new, old = (added_folders(block, project, profile(version).refusals) for version in ("2.1.325", "2.0.65"))
-
-    assert (new, old) == ((other, tmp_path / "outside"), (other,))
+    assert added_folders(block, project, profile().refusals) == (other, tmp_path / "outside")
 
 
-@requirement("permission.options")
 def test_rules_of_an_option_are_separated_by_blanks_or_commas() -> None:
     assert split_rules("Read, Bash(git log:*) Bash(a, b),Edit") == [
         "Read", "Bash(git log:*)", "Bash(a, b)", "Edit",
     ]  # fmt: skip
 
 
-@requirement("permission.names")
 @pytest.mark.parametrize("which", ["allow", "ask", "deny"])
 def test_a_string_instead_of_a_list_of_rules_is_rejected(which: str) -> None:
     with pytest.raises(ToolspanError, match=rf"{which}=\['Bash'\], not {which}='Bash'"):
@@ -542,7 +509,6 @@ def test_a_string_instead_of_a_list_of_rules_is_rejected(which: str) -> None:
         ("legit push", False),
         ("git-push", False),
         ("git, push", False),
-        ("git$ push", False),
     ],
 )
 def test_code_that_may_run_a_denied_command_is_asked_about(tmp_path: Path, code: str, hides: bool) -> None:

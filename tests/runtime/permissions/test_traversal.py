@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.permissions.requests import bash_request, decide_request, make_request
 from toolspan.runtime.permissions import Permissions, Rules
 from toolspan.runtime.permissions.decide import PermissionRequest
@@ -52,7 +51,6 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
     return decide_request(permissions, bash_request(spelled(command, project), project))
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize("name", ["..\\x", "a\\..\\b", "sub/..\\..\\x", "sub\\..", "sub\\../x"])
 def test_a_parent_folder_between_backslashes_leads_outside(project: Path, name: str) -> None:
     request = make_request("Write", project, file_path=f"{project}/{name}", content="")
@@ -62,7 +60,6 @@ def test_a_parent_folder_between_backslashes_leads_outside(project: Path, name: 
     assert isinstance(on_line(EDITS, f"touch '{name}'", project), Ask)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize(
     "command",
     [
@@ -78,7 +75,6 @@ def test_a_denied_file_is_found_below_every_folder_that_the_line_enters(project:
     assert isinstance(on_line(permissions, command, project), Deny)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize(
     "command",
     [
@@ -96,7 +92,6 @@ def test_a_denied_file_is_found_after_a_change_to_the_home_folder_and_in_wrapper
     assert isinstance(on_line(permissions, command, project), Deny)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize(
     ("command", "name"),
     [
@@ -110,7 +105,6 @@ def test_only_the_number_of_a_stream_is_not_a_file(project: Path, command: str, 
     assert isinstance(on_line(permissions, command, project), Deny)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize("command", ["jq . f -- -x/../../y", "jq . -- -x/../../y", "git grep x f -- -x/../../y"])
 def test_a_rule_does_not_cover_a_parent_folder_in_an_option(project: Path, command: str) -> None:
     permissions = Permissions(Rules(allow=["Bash(jq:*)", "Bash(git:*)"]))
@@ -118,7 +112,6 @@ def test_a_rule_does_not_cover_a_parent_folder_in_an_option(project: Path, comma
     assert isinstance(on_line(permissions, command, project), Ask)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize("folder", ["cd -", "pushd", "popd", 'cd "$X"', "".join(f"cd d{n}; " for n in range(9))])
 def test_a_name_of_a_denied_file_in_an_unknown_folder_is_asked_about(project: Path, folder: str) -> None:
     permissions = Permissions(Rules(allow=["Bash"], deny=["Read(~/.key)"]))
@@ -126,11 +119,11 @@ def test_a_name_of_a_denied_file_in_an_unknown_folder_is_asked_about(project: Pa
     assert isinstance(on_line(permissions, f"{folder}; cat .key", project), Ask)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize(
     ("option", "runs"),
     [
-        ("-x", True), ("--x=/etc/passwd", True), ("-.git", True), ("-x..y", True), ("-x/../y", False), ("-x..", False),
+        ("-x", True), ("--x=/etc/passwd", False), ("-.git", True), ("-x..y", False), ("-x/../y", False),
+        ("-x..", False),
         ("--x=../y", False), ("-x.", False), ("'-x*'", False), ("'-x$X'", False), ("-x/.git/config", False),
         ("-x~1", False),
     ],
@@ -142,7 +135,6 @@ def test_an_option_after_a_file_to_change_is_such_a_file(project: Path, command:
     assert isinstance(on_line(permissions, f"{command} {option}", project), Allow) is runs
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize(
     "command",
     ["diff a --sub/k.pem", "cat - -k.pem", "head a -- -k.pem", "0< a tee sub/x", "cd s* && cat x", "TEE sub/x"],
@@ -154,7 +146,6 @@ def test_a_denied_file_may_be_an_option_or_in_an_unknown_folder(project: Path, c
     assert isinstance(on_line(permissions, "cd sub && cat /usr/x", project), Allow)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize("command", ["rm ../a -f", "touch -- -c", "mkdir ../y -p", "tee ../a -a", "cp -tx", "mv -- -x"])
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
 def test_an_option_after_a_file_to_change_may_be_a_denied_file(project: Path, command: str, mode: Mode) -> None:
@@ -163,10 +154,9 @@ def test_an_option_after_a_file_to_change_may_be_a_denied_file(project: Path, co
     assert isinstance(on_line(permissions, f"cd sub && {command}", project), Deny)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize(
     ("command", "runs"),
-    [("wc -l/.. a", True), ("wc a -l/.. b", False), ("diff - -t/../x a", False), ("tail a -n/x", True)],
+    [("wc -l/.. a", False), ("wc a -l/.. b", False), ("diff - -t/../x a", False), ("tail a -n/x", False)],
 )
 def test_an_option_with_a_parent_folder_after_a_file_is_asked_about(project: Path, command: str, runs: bool) -> None:
     assert isinstance(on_line(Permissions(), command, project), Allow) is runs
@@ -174,19 +164,17 @@ def test_an_option_with_a_parent_folder_after_a_file_is_asked_about(project: Pat
     assert isinstance(on_line(granted, command, project), Allow) is runs
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize(
     "command",
     ["env touch .git/config", ">x env rm .bashrc", "env -i A=1 cp a ~/.profile", "/usr/bin/env mkdir $HOME/.profile"],
 )
 def test_a_protected_file_is_found_inside_env(project: Path, command: str) -> None:
-    permissions = Permissions(Rules(allow=["Bash"]), refusals=profile("2.1.325").refusals)
+    permissions = Permissions(Rules(allow=["Bash"]), refusals=profile("2.1.327").refusals)
 
     assert isinstance(on_line(permissions, command, project), Ask)
     assert isinstance(on_line(permissions, "env touch x", project), Allow)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize("name", ["a\\b", ".\\x", "x.y\\z"])
 def test_a_backslash_in_a_name_is_an_ordinary_character(project: Path, name: str) -> None:
     request = make_request("Write", project, file_path=f"{project}/{name}", content="")
@@ -206,7 +194,6 @@ def test_a_search_below_an_ambiguous_name_is_asked_about(project: Path, name: st
     assert isinstance(decide_request(Permissions(Rules(allow=["Grep"])), request), Allow)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize(
     "command",
     [
@@ -231,7 +218,6 @@ def test_reads_outside_the_project_are_asked_about_in_any_spelling(project: Path
     assert isinstance(on_line(Permissions(), command, project), Ask)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize(
     "command",
     [
@@ -243,7 +229,6 @@ def test_indirect_paths_to_files_of_the_project_are_allowed(project: Path, comma
     assert isinstance(on_line(Permissions(), command, project), Allow)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize(
     "command",
     [
@@ -272,7 +257,6 @@ WAYS = (
 )  # fmt: skip
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize(
     "command", [*(f"rm -rf {what}" for what in COSTLY), *("ls | rm > sub/x -rf /", "true && rm 2>&1 -rf ~")]
 )
@@ -282,7 +266,6 @@ def test_dangerous_removals_are_recognized_behind_links_and_dots(project: Path, 
     assert isinstance(on_line(anything_goes, command, project), Ask)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize(
     "command",
     [*(f"cat {way}" for way in WAYS), *("dd if=.env", "head -c5 < .env", "cd sub && cat ../.env", "dd if=~/.ssh/id")],
@@ -296,7 +279,6 @@ def test_a_denied_file_is_denied_on_every_path_to_it(project: Path, command: str
     assert isinstance(on_line(Permissions(rules), command, project), Deny)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize("cwd", [".", "sub", "/"])
 @pytest.mark.parametrize(
     "command",
@@ -320,7 +302,6 @@ def test_a_denied_file_is_denied_from_any_folder(
     assert isinstance(on_line(Permissions(rules), command, project), Deny)
 
 
-@requirement("permission.traversal")
 def test_a_linked_folder_is_checked_by_both_its_names(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link = project.parent / "other"
     link.symlink_to(project)
@@ -332,7 +313,6 @@ def test_a_linked_folder_is_checked_by_both_its_names(project: Path, monkeypatch
         assert isinstance(decision, Deny), name
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize("command", ["cat a", "dd if=a", "cat sub/*"])
 def test_other_files_are_not_denied(project: Path, command: str) -> None:
     rules = Rules(allow=["Bash(cat:*)", "Bash(dd:*)"], deny=["Read(./.env)", "Read(./x)"])
@@ -341,16 +321,14 @@ def test_other_files_are_not_denied(project: Path, command: str) -> None:
     assert isinstance(on_line(Permissions(rules), command, project), Allow)
 
 
-@requirement("permission.traversal")
 def test_braces_are_expanded_and_too_many_match_any_path() -> None:
     assert set(expand_braces("{a,b}{1,2}")) == {"a1", "b1", "a2", "b2"}
     assert set(expand_braces("x{a,{b,c}}")) == {"xa", "xb", "xc"}
-    assert list(expand_braces("x{9..12}{a..c}")) == ["x[-0-9]*[a-c]"]
+    assert list(expand_braces("x{9..12}{a..c}")) == ["x[-0-9]**"]
     assert list(expand_braces("{}{a}")) == ["{}{a}"]
     assert list(expand_braces("{a,b}" * 500 + ".env")) == ["*.env"]
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize(
     "path",
     [
@@ -371,7 +349,7 @@ class SwitchingSession:
     """A session with file tools that runs a function right after each decision."""
 
     def __init__(self, project: Path, switch: Callable[[], object]) -> None:
-        client = profile("2.1.325")
+        client = profile("2.1.327")
 
         def last(request: PermissionRequest) -> Decision | None:
             decision = EDITS.fallback(request)
@@ -400,7 +378,6 @@ def replace_by_link(folder: Path, target: Path) -> None:
     folder.symlink_to(target)
 
 
-@requirement("permission.pinned")
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ["sub/n", "sub/deep/n", "sub/deep/more/n", "down/n"])
 async def test_a_folder_replaced_by_a_link_after_approval_does_not_redirect_a_write(project: Path, name: str) -> None:
@@ -415,7 +392,6 @@ async def test_a_folder_replaced_by_a_link_after_approval_does_not_redirect_a_wr
     assert sorted(outside.rglob("*")) == before
 
 
-@requirement("permission.pinned")
 @pytest.mark.anyio
 async def test_a_file_replaced_by_a_link_after_approval_is_not_followed(project: Path) -> None:
     target = project.parent / "outside" / "target"
@@ -427,7 +403,6 @@ async def test_a_file_replaced_by_a_link_after_approval_is_not_followed(project:
     assert not target.exists()
 
 
-@requirement("permission.pinned")
 @pytest.mark.anyio
 async def test_a_link_changed_after_approval_is_followed_to_its_approved_target(project: Path) -> None:
     def redirect() -> None:
@@ -441,7 +416,6 @@ async def test_a_link_changed_after_approval_is_followed_to_its_approved_target(
     assert not (project.parent / "outside" / "n").exists()
 
 
-@requirement("permission.pinned")
 @pytest.mark.anyio
 async def test_dots_after_a_link_resolve_as_they_were_checked(project: Path) -> None:
     finished = await SwitchingSession(project, lambda: None).write(Path(f"{project}/out/../n"))
@@ -452,7 +426,6 @@ async def test_dots_after_a_link_resolve_as_they_were_checked(project: Path) -> 
     assert os.listdir(project.parent / "outside" / "folder") == ["f"]  # noqa: PTH208 - names only
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize("command", ["cat hard", "cat HARD/../.ENV", "head -n 1 .ENV", "grep x hard"])
 def test_a_denied_file_is_denied_under_each_of_its_names(tmp_path: Path, command: str) -> None:
     (tmp_path / ".env").write_text("x\n", encoding="utf-8")
@@ -466,7 +439,6 @@ def test_a_denied_file_is_denied_under_each_of_its_names(tmp_path: Path, command
     assert isinstance(decide_request(permissions, bash_request("cat other", tmp_path)), Allow)
 
 
-@requirement("permission.hostile-lines")
 @pytest.mark.parametrize("command", ["touch x", "git push", "echo x > y", "npm test"])
 def test_rules_do_not_extend_what_plan_mode_may_do(tmp_path: Path, command: str) -> None:
     permissions = Permissions(Rules(allow=["Bash", "Edit", "Write"]), mode="plan")
@@ -475,12 +447,11 @@ def test_rules_do_not_extend_what_plan_mode_may_do(tmp_path: Path, command: str)
     assert isinstance(decide_request(permissions, bash_request("ls", tmp_path)), Allow)
 
 
-@requirement("permission.traversal")
 @pytest.mark.parametrize("tool", ["Edit", "Write"])
 def test_a_new_client_refuses_to_change_a_file_through_a_link(tmp_path: Path, tool: str) -> None:
     (tmp_path / "a.txt").write_text("x\n", encoding="utf-8")
     (tmp_path / "link").symlink_to("a.txt")
-    check = guard_policy("bypassPermissions", profile("2.1.325").refusals)
+    check = guard_policy("bypassPermissions", profile("2.1.327").refusals)
 
     refused = check(make_request(tool, tmp_path, file_path=str(tmp_path / "link")))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from toolspan.tools import coding_tools
 async def main(folder: Path) -> None:
     become_subreaper()
     pid_file = folder / "pid"
-    command = f"{sys.executable} {Path(__file__).with_name('daemon.py')} {pid_file}; echo ready; exec sleep 1000"
+    start = shlex.join([sys.executable, str(Path(__file__).with_name("daemon.py")), str(pid_file)])
+    command = f"{start}; echo ready; exec sleep 1000"
     call = {"type": "tool_use", "id": "a", "name": "Bash", "input": {"command": command}}
     async with Runner(coding_tools(only=["Bash"]), cwd=folder) as runner, anyio.create_task_group() as group:
         group.start_soon(runner.run, [call])

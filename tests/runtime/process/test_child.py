@@ -27,7 +27,6 @@ from toolspan.runtime.process import (
 pytestmark = pytest.mark.anyio
 
 
-@requirement("process.exit")
 @pytest.mark.parametrize(
     ("script", "ended", "status"),
     [
@@ -57,7 +56,6 @@ async def test_merged_streams_keep_the_order_in_which_they_were_written() -> Non
     assert child.stderr.data == b""
 
 
-@requirement("process.separate-streams")
 async def test_separate_streams_are_captured_separately() -> None:
     async with ProcessSupervisor() as supervisor:
         child = await supervisor.start(sh("echo out; echo err >&2", merge_streams=False))
@@ -66,7 +64,6 @@ async def test_separate_streams_are_captured_separately() -> None:
     assert (child.stdout.data, child.stderr.data) == (b"out\n", b"err\n")
 
 
-@requirement("process.every-byte")
 async def test_binary_output_and_an_unterminated_last_line_are_unchanged() -> None:
     every_byte = bytes(range(256)) * 300
     script = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 300 + b'no end')"
@@ -79,7 +76,6 @@ async def test_binary_output_and_an_unterminated_last_line_are_unchanged() -> No
     assert bytes(received) == every_byte + b"no end"
 
 
-@requirement("process.bounded-memory")
 async def test_both_ends_of_a_huge_output_are_kept_and_all_bytes_counted() -> None:
     size = 200_000_000
     async with ProcessSupervisor() as supervisor:
@@ -93,7 +89,6 @@ async def test_both_ends_of_a_huge_output_are_kept_and_all_bytes_counted() -> No
     assert child.stdout.dropped == child.stdout.total - 1000
 
 
-@requirement("process.spill")
 async def test_spill_file_is_created_when_memory_is_full_and_contains_everything(tmp_path: Path) -> None:
     spill = Spill(lambda: tmp_path / "all.txt")
     async with ProcessSupervisor() as supervisor:
@@ -110,7 +105,6 @@ async def test_spill_file_is_created_when_memory_is_full_and_contains_everything
     assert large.stdout.data == b"1\n" + b"0\n"
 
 
-@requirement("process.spill")
 async def test_spill_file_can_be_created_at_the_start_or_later(tmp_path: Path) -> None:
     async with ProcessSupervisor() as supervisor:
         early = Spill(lambda: tmp_path / "early", from_start=True)
@@ -134,7 +128,6 @@ async def test_spill_file_can_be_created_at_the_start_or_later(tmp_path: Path) -
     assert (tmp_path / "later").read_bytes() == b"up\nmore\n"
 
 
-@requirement("process.spill-trouble")
 async def test_unwritable_spill_file_does_not_stop_the_command(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     async with ProcessSupervisor() as supervisor:
@@ -164,7 +157,6 @@ async def test_child_reads_dev_null_unless_it_gets_input() -> None:
     assert unread.stdout.data == b"fine\n"
 
 
-@requirement("process.pass-fds")
 async def test_child_can_read_from_a_descriptor() -> None:
     read_end, write_end = os.pipe()
     async with ProcessSupervisor() as supervisor:
@@ -178,7 +170,6 @@ async def test_child_can_read_from_a_descriptor() -> None:
     os.close(read_end)
 
 
-@requirement("process.start-error")
 @pytest.mark.parametrize(
     ("argv", "cwd", "path", "reason"),
     [
@@ -210,21 +201,18 @@ async def test_start_error_names_the_path_and_the_reason(
     assert open_descriptors() == before
 
 
-@requirement("process.start-error")
 @pytest.mark.parametrize("wrong", [lambda: sh(":", memory_limit=0), lambda: command([])])
 async def test_invalid_command_is_rejected_at_once(wrong: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match="must"):
         wrong()
 
 
-@requirement("process.mark")
 @pytest.mark.parametrize("mark", ["", "a:b", "a@b"])
 async def test_tag_with_a_separator_is_rejected(mark: str) -> None:
     with pytest.raises(ValueError, match="a tag must not be empty"):
         await start_process(sh(":", tag=mark))
 
 
-@requirement("process.drain")
 async def test_orphan_that_holds_the_pipe_open_does_not_delay_wait() -> None:
     async with ProcessSupervisor() as supervisor:
         command = sh("sleep 1000 & echo up")
@@ -236,7 +224,6 @@ async def test_orphan_that_holds_the_pipe_open_does_not_delay_wait() -> None:
     assert find_survivors(command.tag) == []
 
 
-@requirement("process.drain")
 async def test_orphan_that_never_stops_writing_does_not_delay_wait() -> None:
     async with ProcessSupervisor() as supervisor:
         child = await supervisor.start(sh("yes & echo up", memory_limit=100))
@@ -244,7 +231,6 @@ async def test_orphan_that_never_stops_writing_does_not_delay_wait() -> None:
         assert await child.wait() == ExitStatus(0, None)
 
 
-@requirement("process.orphans-live-on")
 async def test_later_output_of_an_orphan_is_dropped_without_breaking_it() -> None:
     late_read, late_write = os.pipe()
     go_read, go_write = os.pipe()
@@ -269,7 +255,6 @@ async def test_later_output_of_an_orphan_is_dropped_without_breaking_it() -> Non
         os.close(descriptor)
 
 
-@requirement("process.orphans-live-on")
 async def test_orphans_are_terminated_with_the_command_on_request() -> None:
     async with ProcessSupervisor() as supervisor:
         command = sh("sleep 1000 & setsid sleep 1000 & exit 4", leave_orphans=False)
@@ -279,7 +264,6 @@ async def test_orphans_are_terminated_with_the_command_on_request() -> None:
         assert find_survivors(command.tag) == []
 
 
-@requirement("process.no-zombies")
 async def test_fifty_children_at_once_end_without_a_zombie() -> None:
     before = open_descriptors()
     async with ProcessSupervisor() as supervisor:
@@ -292,7 +276,6 @@ async def test_fifty_children_at_once_end_without_a_zombie() -> None:
     assert open_descriptors() == before
 
 
-@requirement("process.start-alone")
 async def test_child_without_a_supervisor_is_terminated_by_its_caller() -> None:
     ups = UpCounter()
     command = sh("echo up; sleep 1000", on_output=ups)
@@ -309,7 +292,6 @@ def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-@requirement("process.bounded-memory")
 @given(st.lists(st.binary(max_size=30)), st.integers(2, 50))
 def test_capture_keeps_both_ends_and_its_file_keeps_everything(pieces: list[bytes], limit: int) -> None:
     content = b"".join(pieces)

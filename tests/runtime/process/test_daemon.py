@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,6 @@ import psutil
 import pytest
 
 from tests.fork_server import TOOLSPAN
-from tests.requirement import requirement
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -22,10 +22,10 @@ pytestmark = [
 ]
 
 
-@requirement("process.daemon")
 def test_daemon_with_an_empty_environment_does_not_outlive_exec(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    command = f"{sys.executable} {HERE / 'daemon.py'} {pid_file}; until [ -e {pid_file} ]; do :; done"
+    start = shlex.join([sys.executable, str(HERE / "daemon.py"), str(pid_file)])
+    command = f"{start}; until [ -e {shlex.quote(str(pid_file))} ]; do :; done"
     block = {"type": "tool_use", "id": "a", "name": "Bash", "input": {"command": command}}
     message = {"type": "assistant", "message": {"role": "assistant", "content": [block]}}
     program = [*TOOLSPAN, "exec", "--permission-mode", "bypassPermissions"]
@@ -40,7 +40,6 @@ def test_daemon_with_an_empty_environment_does_not_outlive_exec(tmp_path: Path) 
     assert not psutil.pid_exists(int(pid_file.read_text(encoding="ascii")))
 
 
-@requirement("process.daemon")
 def test_daemon_of_a_cancelled_call_does_not_outlive_the_call(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "tests.runtime.process.cancelled_daemon", str(tmp_path)]
     result = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=False)

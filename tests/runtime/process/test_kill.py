@@ -9,7 +9,6 @@ import anyio
 import psutil
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.process.commands import UpCounter, eventually, python, sh, zombies
 from toolspan.runtime.process import (
     Command,
@@ -77,7 +76,6 @@ async def started(command: Command, ups: UpCounter, system: ProcessPlatform | No
     return before
 
 
-@requirement("process.ends-all")
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize(
     ("script", "ups"),
@@ -99,7 +97,6 @@ async def test_terminating_a_command_leaves_no_process(script: str, ups: int, sy
     assert zombies() == []
 
 
-@requirement("process.ends-all")
 @pytest.mark.parametrize("system", SYSTEMS)
 async def test_daemon_that_forked_twice_is_terminated(system: ProcessPlatform) -> None:
     ups = UpCounter()
@@ -110,7 +107,6 @@ async def test_daemon_that_forked_twice_is_terminated(system: ProcessPlatform) -
     assert find_survivors(command.tag) == []
 
 
-@requirement("process.ends-unmarked")
 @pytest.mark.parametrize(
     "script",
     [
@@ -129,7 +125,6 @@ async def test_process_without_its_tag_is_terminated(script: str) -> None:
     assert not psutil.pid_exists(hidden) or psutil.Process(hidden).status() == "zombie"
 
 
-@requirement("process.kill-after-grace")
 @pytest.mark.parametrize("system", SYSTEMS)
 async def test_tree_that_ignores_sigterm_is_killed(system: ProcessPlatform) -> None:
     ups = UpCounter(2)
@@ -141,7 +136,6 @@ async def test_tree_that_ignores_sigterm_is_killed(system: ProcessPlatform) -> N
     assert find_survivors(command.tag) == []
 
 
-@requirement("process.asked-once")
 async def test_command_gets_one_sigterm_and_may_clean_up_within_the_grace() -> None:
     ups = UpCounter()
     script = "trap 'echo asked; sleep 0.1; echo clean; exit 7' TERM; echo up; sleep 1000 & wait"
@@ -155,7 +149,6 @@ async def test_command_gets_one_sigterm_and_may_clean_up_within_the_grace() -> N
     assert child.stdout.data == b"up\nasked\nclean\n"
 
 
-@requirement("process.ends-all")
 @pytest.mark.parametrize("hurry", ["", "yes"])
 @pytest.mark.parametrize("script", [RUNS_AWAY, BREEDS])
 async def test_command_that_forks_forever_is_terminated(script: str, hurry: str) -> None:
@@ -174,7 +167,6 @@ async def test_command_that_forks_forever_is_terminated(script: str, hurry: str)
     os.close(read_end)
 
 
-@requirement("process.ends-all")
 async def test_orphan_that_no_scan_sees_is_terminated() -> None:
     class Blind(ProcFs):
         """A table that misses all other processes, as a scan misses those that fork and exit faster than it reads."""
@@ -197,7 +189,6 @@ async def test_orphan_that_no_scan_sees_is_terminated() -> None:
     os.close(read_end)
 
 
-@requirement("process.ends-all")
 async def test_stopped_command_is_terminated() -> None:
     child = await start_process(sh("kill -STOP $$"))
     stopped = psutil.Process(child.pid)
@@ -206,7 +197,6 @@ async def test_stopped_command_is_terminated() -> None:
     assert await child.terminate(grace=15) == ExitStatus(None, 15)
 
 
-@requirement("process.partial-output")
 async def test_output_before_the_termination_is_kept() -> None:
     ups = UpCounter()
     child = await start_process(sh("echo up; printf 'no end'; echo err >&2; sleep 1000", on_output=ups))
@@ -217,7 +207,6 @@ async def test_output_before_the_termination_is_kept() -> None:
     assert child.stdout.data == b"up\nno enderr\n"
 
 
-@requirement("process.not-ended")
 async def test_processes_that_cannot_be_terminated_are_reported() -> None:
     class Haunted(ProcFs):
         def list_processes(self) -> dict[int, ProcessInfo]:
@@ -236,7 +225,6 @@ async def test_processes_that_cannot_be_terminated_are_reported() -> None:
     await eventually(lambda: child.exit is not None)
 
 
-@requirement("process.mark")
 async def test_another_command_with_the_same_tag_is_not_terminated() -> None:
     here, there = UpCounter(), UpCounter()
     terminated = sh(UP_AND_STAY, on_output=here, tag="same-mark-twice")
@@ -251,7 +239,6 @@ async def test_another_command_with_the_same_tag_is_not_terminated() -> None:
     assert find_survivors("same-mark-twice") == []
 
 
-@requirement("process.mark")
 async def test_nested_runner_keeps_the_outer_tag() -> None:
     ups = UpCounter()
     env = {**os.environ, "TOOLSPAN_CALL": "outer@1"}
@@ -264,7 +251,6 @@ async def test_nested_runner_keeps_the_outer_tag() -> None:
     assert child.stdout.data.startswith(f"outer@1:{command.tag}@".encode())
 
 
-@requirement("process.table")
 async def test_both_process_tables_agree() -> None:
     ups = UpCounter()
     child = await start_process(sh(UP_AND_STAY, on_output=ups))
@@ -283,7 +269,6 @@ async def test_both_process_tables_agree() -> None:
     assert proc.env_tags(child.pid) == portable.env_tags(child.pid) == frozenset()
 
 
-@requirement("process.shortcomings")
 def test_limitations_of_the_platform_are_listed() -> None:
     full = ProcessPlatform(ProcFs(), has_pidfd=True)
 

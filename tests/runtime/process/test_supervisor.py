@@ -9,7 +9,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.requirement import requirement
 from tests.runtime.process.commands import UpCounter, command, python, sh, zombies
 from toolspan.runtime.process import ChildProcess, ExitStatus, ProcessSupervisor, find_survivors, is_subreaper
 
@@ -19,7 +18,6 @@ UP_AND_STAY = "echo up; exec sleep 1000"
 SUBREAPER = Path(__file__).with_name("subreaper.py")
 
 
-@requirement("process.custody")
 async def test_leaving_a_supervisor_terminates_all_its_children() -> None:
     ups = UpCounter(50)
     async with ProcessSupervisor() as supervisor:
@@ -32,7 +30,6 @@ async def test_leaving_a_supervisor_terminates_all_its_children() -> None:
     assert zombies() == []
 
 
-@requirement("process.custody")
 async def test_exception_leaves_no_process_behind() -> None:
     ups = UpCounter()
     command = sh(f"setsid sh -c '{UP_AND_STAY}' & wait", on_output=ups)
@@ -45,7 +42,6 @@ async def test_exception_leaves_no_process_behind() -> None:
     assert find_survivors(command.tag) == []
 
 
-@requirement("process.custody")
 async def test_cancellation_leaves_no_process_behind() -> None:
     ups = UpCounter()
     command = sh("trap '' TERM; " + UP_AND_STAY, on_output=ups)
@@ -60,7 +56,6 @@ async def test_cancellation_leaves_no_process_behind() -> None:
     assert find_survivors(command.tag) == []
 
 
-@requirement("process.custody")
 async def test_daemon_of_a_finished_command_is_terminated() -> None:
     ups = UpCounter()
     command = sh(f"setsid sh -c '{UP_AND_STAY}' & exit", on_output=ups)
@@ -75,7 +70,6 @@ async def test_daemon_of_a_finished_command_is_terminated() -> None:
     assert find_survivors(command.tag) == []
 
 
-@requirement("process.custody")
 async def test_supervisor_starts_nothing_outside_its_block() -> None:
     supervisor = ProcessSupervisor()
     with pytest.raises(RuntimeError):
@@ -86,7 +80,6 @@ async def test_supervisor_starts_nothing_outside_its_block() -> None:
         await supervisor.start(sh("exit 0"))
 
 
-@requirement("process.running")
 async def test_cancelled_wait_terminates_the_command_and_keeps_its_output() -> None:
     ups = UpCounter(2)
     command = sh(f"({UP_AND_STAY}) & {UP_AND_STAY}", on_output=ups)
@@ -108,7 +101,6 @@ async def test_cancelled_wait_terminates_the_command_and_keeps_its_output() -> N
         assert zombies() == []
 
 
-@requirement("process.running")
 async def test_leaving_the_block_early_terminates_the_command() -> None:
     ups = UpCounter()
     command = sh(UP_AND_STAY, on_output=ups)
@@ -120,7 +112,6 @@ async def test_leaving_the_block_early_terminates_the_command() -> None:
         assert find_survivors(command.tag) == []
 
 
-@requirement("process.running")
 async def test_orphans_of_a_finished_command_run_until_the_supervisor_is_left() -> None:
     command = sh("sleep 1000 & exit 0")
     async with ProcessSupervisor() as supervisor:
@@ -131,7 +122,6 @@ async def test_orphans_of_a_finished_command_run_until_the_supervisor_is_left() 
     assert find_survivors(command.tag) == []
 
 
-@requirement("process.cancelled-start")
 async def test_cancelled_start_leaves_no_process_behind() -> None:
     command = sh("sleep 1000")
     async with ProcessSupervisor() as supervisor:
@@ -143,7 +133,6 @@ async def test_cancelled_start_leaves_no_process_behind() -> None:
         assert find_survivors(command.tag) == []
 
 
-@requirement("process.subreaper")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
 async def test_orphans_are_reparented_to_a_subreaper_and_reaped() -> None:
     async with ProcessSupervisor() as supervisor:
@@ -163,7 +152,6 @@ async def test_orphans_are_reparented_to_a_subreaper_and_reaped() -> None:
     )
 
 
-@requirement("process.subreaper")
 async def test_the_library_does_not_become_a_subreaper() -> None:
     async with ProcessSupervisor() as supervisor:
         await (await supervisor.start(python("pass"))).wait()

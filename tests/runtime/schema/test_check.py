@@ -51,7 +51,6 @@ def test_values_with_a_default_come_first_whether_given_or_not() -> None:
     assert list(given_last.items()) == [("everywhere", True), ("file", "a"), ("old", "b")]
 
 
-@requirement("input.every-fault-found")
 def test_issues_come_in_schema_order_and_unknown_keys_last() -> None:
     result = taken(EDIT, {"nope": 1, "limit": 0, "file": 5, "also": 2})
 
@@ -90,7 +89,6 @@ def test_other_strings_are_neither_numbers_nor_booleans(text: str) -> None:
     assert field({"type": "boolean"}, text, coerce=True) == [("type", ("x",))]
 
 
-@requirement("input.every-fault-found")
 @pytest.mark.parametrize(
     ("schema", "value", "code"),
     [
@@ -122,14 +120,12 @@ def test_each_keyword_refuses_invalid_values(schema: Mapping[str, Any], value: o
     assert field(schema, value) == [(code, ("x",))]
 
 
-@requirement("input.every-fault-found")
 def test_undeclared_keys_are_kept_or_checked() -> None:
     assert taken({"type": "object"}, {"any": [1]}) == {"any": [1]}
     texts = {"type": "object", "additionalProperties": {"type": "string"}}
     assert taken(texts, {"a": "b", "c": 1}) == [("type", ("c",))]
 
 
-@requirement("input.subset-is-told")
 @pytest.mark.parametrize(
     "schema",
     [
@@ -146,7 +142,6 @@ def test_unsupported_schema_is_refused_when_it_is_compiled(schema: Mapping[str, 
         compile_checker({"type": "object", "properties": {"x": schema}}, coerce=True)
 
 
-@requirement("input.every-fault-found")
 @pytest.mark.parametrize(
     ("text", "fits"),
     [
@@ -234,7 +229,6 @@ def changed(value: Any, path: tuple[str | int, ...], fault: Any) -> Any:
     return copy
 
 
-@requirement("input.every-fault-found")
 @given(CASES, st.booleans())
 def test_valid_input_is_accepted_unchanged(case: Case, coerce: bool) -> None:
     schema, value = case
@@ -242,7 +236,6 @@ def test_valid_input_is_accepted_unchanged(case: Case, coerce: bool) -> None:
     assert taken(schema, value, coerce=coerce) == value
 
 
-@requirement("input.every-fault-found")
 @given(CASES, st.data())
 def test_planted_fault_is_found_at_its_path_and_nothing_else(case: Case, data: st.DataObject) -> None:
     schema, value = case
@@ -252,7 +245,6 @@ def test_planted_fault_is_found_at_its_path_and_nothing_else(case: Case, data: s
     assert wrong in ([("type", path)], [("value", path)])
 
 
-@requirement("input.every-fault-found")
 @given(CASES, st.data())
 def test_removed_key_is_missing_and_added_key_is_unknown(case: Case, data: st.DataObject) -> None:
     schema, value = case
@@ -266,7 +258,6 @@ def test_removed_key_is_missing_and_added_key_is_unknown(case: Case, data: st.Da
     assert taken(schema, changed(value, path[:-1], more)) == [("unexpected", beside)]
 
 
-@requirement("input.every-fault-found")
 @given(
     CASES,
     st.recursive(

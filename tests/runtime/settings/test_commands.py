@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.fork_server import run_toolspan
-from tests.requirement import requirement
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -48,14 +47,12 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-@requirement("exec.hooks")
 def test_hooks_of_a_named_file_apply_to_every_call(home: Home) -> None:
     named = home.write("project/.claude/settings.json", GUARD)
 
     assert home.state("--settings", str(named)) == ("blocked_by_hook", "")
 
 
-@requirement("exec.hooks")
 def test_user_settings_are_used_without_being_named(home: Home) -> None:
     home.write(".claude/settings.json", GUARD)
 
@@ -63,7 +60,6 @@ def test_user_settings_are_used_without_being_named(home: Home) -> None:
     assert home.state("--setting-sources", "project")[0] == "succeeded"
 
 
-@requirement("settings.trust-command")
 def test_hooks_of_a_project_run_only_after_they_were_accepted(home: Home) -> None:
     ran = home.project / "ran"
     hook = {"type": "command", "command": f"touch {ran}"}
@@ -90,7 +86,6 @@ def test_hooks_of_a_project_run_only_after_they_were_accepted(home: Home) -> Non
     assert not ran.exists()
 
 
-@requirement("settings.trust-command")
 def test_control_characters_in_settings_are_escaped_for_the_terminal(home: Home) -> None:
     hook = {"type": "command", "command": "a\x1b[2Jb"}
     home.write("project/.claude/settings.json", {"hooks": {"Stop": [{"hooks": [hook]}]}})
@@ -98,7 +93,6 @@ def test_control_characters_in_settings_are_escaped_for_the_terminal(home: Home)
     assert "a\\x1b[2Jb" in home.toolspan("trust", stdin="n\n").stdout
 
 
-@requirement("settings.errors")
 def test_invalid_settings_file_ends_the_command_with_one_line(home: Home) -> None:
     named = home.write("bad.json", {"hooks": {"Stop": 3}})
 
@@ -108,7 +102,6 @@ def test_invalid_settings_file_ends_the_command_with_one_line(home: Home) -> Non
     assert result.stderr == (f"toolspan: {named}: `hooks.Stop` must be a list of groups, not a number\n")
 
 
-@requirement("exec.hooks")
 def test_hooks_can_be_made_to_fail_closed(home: Home) -> None:
     hook = {"type": "command", "command": "/no/such/guard"}
     home.write(".claude/settings.json", {"hooks": {"PreToolUse": [{"hooks": [hook]}]}})
@@ -117,8 +110,7 @@ def test_hooks_can_be_made_to_fail_closed(home: Home) -> None:
     assert home.state("--fail-closed")[0] == "blocked_by_hook"
 
 
-@requirement("hooks.call-input")
-@pytest.mark.parametrize(("version", "home_path"), [("2.1.325", "{home}/x"), ("2.0.65", "{project}/sub/~/x")])
+@pytest.mark.parametrize(("version", "home_path"), [("2.1.327", "{home}/x"), ("2.0.65", "{project}/sub/~/x")])
 def test_hooks_get_the_absolute_path_and_the_current_folder(home: Home, version: str, home_path: str) -> None:
     log = home.path / "log"
     hook = {"hooks": [{"type": "command", "command": f"cat >> {log}"}]}
@@ -156,7 +148,6 @@ def test_hooks_get_the_absolute_path_and_the_current_folder(home: Home, version:
     assert (home.project / "b.txt").exists()
 
 
-@requirement("exec.hooks")
 def test_exec_runs_hooks_for_prompts_and_ends_of_turns(home: Home) -> None:
     def at(point: str, line: str) -> dict[str, object]:
         return {point: [{"hooks": [{"type": "command", "command": line}]}]}
@@ -183,7 +174,6 @@ def test_exec_runs_hooks_for_prompts_and_ends_of_turns(home: Home) -> None:
     ]
 
 
-@requirement("exec.strange")
 def test_unknown_names_in_settings_are_reported_and_the_rest_is_used(home: Home) -> None:
     rules = {"alow": ["Read"], "deny": ["Bsah(rm:*)", "Agent(x)", "mcp__db__drop", "Foo*"]}
     home.write(".claude/settings.json", {"permissions": rules, "theme": "dark"})
@@ -201,12 +191,12 @@ def test_unknown_names_in_settings_are_reported_and_the_rest_is_used(home: Home)
         " keys are allow, ask, deny, defaultMode, additionalDirectories,"
         " disableBypassPermissionsMode, disableAutoMode",
         "the rule Bsah(rm:*) (userSettings): there is no tool 'Bsah'; did you mean Bash?",
+        "the rule Foo* (userSettings): no tool has a name like 'Foo*'",
         "the rule Wirte (cliArg): there is no tool 'Wirte'; did you mean Write?",
     ]
     assert json.loads(result.stdout)["content"] == "hi"
 
 
-@requirement("exec.strange")
 @pytest.mark.parametrize(
     "command",
     [("exec",), ("mcp",), ("run", "-p", "Go.", "--model", "scripted:../steps.json")],
@@ -218,4 +208,4 @@ def test_unknown_tool_is_rejected_by_the_option_that_names_it(home: Home, comman
     result = home.toolspan(*command, "--transcript", "none", "--tools", "Bash,read", stdin="")
 
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "toolspan: --tools: there is no tool 'read'; did you mean Read?\n"
+    assert result.stderr == "toolspan: tools: there is no tool 'read'; did you mean Read?\n"

@@ -8,7 +8,7 @@ from tests.requirement import requirement
 from toolspan.runtime.settings.load import SettingsError, parse_frontmatter_fields, parse_frontmatter_hooks
 
 
-@requirement("hooks.heads")
+@requirement("hooks.front-matter")
 def test_hooks_block_is_read_as_in_a_settings_file() -> None:
     head = """\
 name: doit
@@ -58,7 +58,7 @@ tools: Read
     }
 
 
-@requirement("hooks.heads")
+@requirement("hooks.front-matter")
 @pytest.mark.parametrize(
     ("head", "block"),
     [
@@ -79,7 +79,7 @@ def test_short_forms_of_a_hooks_block_are_read(head: str, block: object) -> None
     assert parse_frontmatter_hooks(head) == block
 
 
-@requirement("hooks.heads")
+@requirement("hooks.front-matter")
 @pytest.mark.parametrize(
     "head",
     [
@@ -99,7 +99,7 @@ def test_malformed_hooks_block_is_an_error(head: str) -> None:
         parse_frontmatter_hooks(head)
 
 
-@requirement("hooks.heads")
+@requirement("hooks.front-matter")
 def test_values_that_need_quotes_in_yaml_are_read_without_them() -> None:
     head = """\
 name: on
@@ -119,13 +119,13 @@ maxTurns: 7
     }
 
 
-@requirement("hooks.heads")
+@requirement("hooks.front-matter")
 def test_error_names_the_line_of_the_file() -> None:
     with pytest.raises(ValueError, match="line 5 cannot be parsed: 'no key'"):
         parse_frontmatter_fields("name: a\nhooks:\n  Stop: []\nno key\n")
 
 
-@requirement("hooks.heads")
+@requirement("hooks.front-matter")
 @pytest.mark.parametrize("head", ["hooks: {}\nname: a\nhooks: {}\n", "{name: a, hooks: {}}\n", "? hooks\n: {}\n"])
 def test_hooks_that_would_be_overlooked_are_an_error(head: str) -> None:
     with pytest.raises(ValueError, match="`hooks` cannot be parsed"):

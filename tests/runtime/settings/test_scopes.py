@@ -9,8 +9,8 @@ import pytest
 
 from tests.requirement import requirement
 from tests.runtime.permissions.requests import make_request
-from toolspan.cli.host.settings import HostSettings
 from toolspan.errors import SourceError
+from toolspan.integrations.host_settings import HostSettings
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.settings import (
     MergedSettings,
@@ -59,7 +59,6 @@ def commands(merged: MergedSettings) -> list[str]:
     return [str(getattr(handler, "command", None)) for item in merged.hooks for handler in item.group.hooks]
 
 
-@requirement("settings.scopes")
 def test_single_values_come_from_the_strongest_file_and_rules_are_joined(tmp_path: Path) -> None:
     paths = write_scopes(
         tmp_path,
@@ -79,7 +78,6 @@ def test_single_values_come_from_the_strongest_file_and_rules_are_joined(tmp_pat
     assert [layer.scope for layer in merged.layers] == ["managed", "local", "project", "user"]
 
 
-@requirement("settings.scopes")
 @pytest.mark.parametrize("scope", ["project", "local", "user", "named"])
 def test_a_project_cannot_make_bypass_permissions_the_default(tmp_path: Path, scope: str) -> None:
     name = "project" if scope == "named" else scope
@@ -91,7 +89,6 @@ def test_a_project_cannot_make_bypass_permissions_the_default(tmp_path: Path, sc
     assert merged.permissions.default_mode == ("bypassPermissions" if scope == "user" else "default")
 
 
-@requirement("settings.scopes")
 @pytest.mark.parametrize("mode", ["bypassPermissions", "auto"])
 @pytest.mark.parametrize(("scope", "lower"), [("project", "user"), ("local", "user"), ("local", "project")])
 def test_a_default_mode_that_a_project_cannot_set_hides_that_of_lower_files(
@@ -104,7 +101,6 @@ def test_a_default_mode_that_a_project_cannot_set_hides_that_of_lower_files(
     assert merged.permissions.default_mode == "default"
 
 
-@requirement("settings.scopes")
 @pytest.mark.parametrize(("scope", "denied"), [("managed", "project"), ("local", "project"), ("user", "user")])
 def test_a_leading_slash_in_a_rule_of_an_administrator_means_the_project(
     tmp_path: Path, scope: str, denied: str
@@ -112,21 +108,19 @@ def test_a_leading_slash_in_a_rule_of_an_administrator_means_the_project(
     paths = write_scopes(tmp_path, **{scope: {"permissions": {"deny": ["Read(/a.txt)"]}}})
     settings = HostSettings(merge_settings(load_layers(paths), trusted=True), paths, {})
 
-    rules = settings.permission_rules(profile("2.1.325"))
+    rules = settings.permission_rules(profile("2.1.327"))
 
     for folder in ("project", "user", "managed"):
         request = make_request("Read", paths.project, file_path=str(tmp_path / folder / "a.txt"))
         assert isinstance(rules(request), Deny) is (folder == denied)
 
 
-@requirement("settings.scopes")
 @pytest.mark.parametrize("mode", ["", None, 5, "Default", "delegate"])
 def test_an_unknown_default_mode_is_an_error(mode: object) -> None:
     with pytest.raises(SettingsError, match=r"x: `permissions\.defaultMode` must be one of default, a"):
         parse_settings({"permissions": {"defaultMode": mode}}, "x")
 
 
-@requirement("settings.scopes")
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -148,7 +142,6 @@ def test_a_key_of_the_client_with_another_type_is_an_error(key: str, value: obje
         parse_settings({"permissions": {"allow": ["Bash"]}, key: value}, "x")
 
 
-@requirement("settings.scopes")
 @pytest.mark.parametrize("key", ["disableBypassPermissionsMode", "disableAutoMode"])
 @pytest.mark.parametrize("value", ["enable", "DISABLE", None, ""])
 def test_a_mode_can_only_be_disabled(key: str, value: object) -> None:
@@ -156,7 +149,6 @@ def test_a_mode_can_only_be_disabled(key: str, value: object) -> None:
         parse_settings({"permissions": {key: value}}, "x")
 
 
-@requirement("settings.scopes")
 def test_valid_values_of_keys_of_the_client_are_accepted() -> None:
     values = {
         "statusLine": {"type": "command", "command": "x", "padding": 0}, "cleanupPeriodDays": 30.0, "agent": "x",
@@ -167,7 +159,6 @@ def test_valid_values_of_keys_of_the_client_are_accepted() -> None:
     assert parse_settings(values, "x").permissions.allow == ()
 
 
-@requirement("settings.scopes")
 def test_hooks_of_all_files_are_merged_with_their_scope(tmp_path: Path) -> None:
     paths = write_scopes(tmp_path, managed=hook("m"), project=hook("p"), user=hook("u"))
 
@@ -180,7 +171,6 @@ def test_hooks_of_all_files_are_merged_with_their_scope(tmp_path: Path) -> None:
     ]
 
 
-@requirement("settings.scopes")
 def test_named_project_file_is_loaded_once_and_trusted(tmp_path: Path) -> None:
     paths = write_scopes(tmp_path, project=hook("p"))
 
@@ -190,7 +180,6 @@ def test_named_project_file_is_loaded_once_and_trusted(tmp_path: Path) -> None:
     assert commands(merge_settings(layers, trusted=False)) == ["p"]
 
 
-@requirement("settings.managed")
 def test_all_hooks_but_managed_ones_can_be_disabled(tmp_path: Path) -> None:
     off = {"disableAllHooks": True}
     paths = write_scopes(tmp_path, managed=hook("m"), local=off, user=hook("u"))
@@ -198,7 +187,6 @@ def test_all_hooks_but_managed_ones_can_be_disabled(tmp_path: Path) -> None:
     assert commands(merge_settings(load_layers(paths), trusted=True)) == ["m"]
 
 
-@requirement("settings.managed")
 def test_managed_settings_can_restrict_hooks_and_rules_to_their_own(tmp_path: Path) -> None:
     only = {"allowManagedHooksOnly": True, "allowManagedPermissionRulesOnly": True}
     rules = {"permissions": {"allow": ["A"]}}
@@ -306,7 +294,6 @@ def write_settings(tmp_path: Path, value: object) -> Path:
     return path
 
 
-@requirement("settings.read")
 def test_settings_file_is_read_and_unknown_keys_are_ignored(tmp_path: Path) -> None:
     settings = load_settings(
         write_settings(
@@ -336,7 +323,6 @@ def test_settings_file_is_read_and_unknown_keys_are_ignored(tmp_path: Path) -> N
     )
 
 
-@requirement("settings.errors")
 @pytest.mark.parametrize(
     ("value", "prefix"),
     [
@@ -360,7 +346,6 @@ def test_invalid_value_is_reported_with_file_and_key(tmp_path: Path, value: obje
     assert str(raised.value).startswith(f"{path}: {prefix}")
 
 
-@requirement("settings.errors")
 @pytest.mark.parametrize("text", ["{", "[]", '"x"', "nul", "\ufeff{,}"])
 def test_file_that_is_not_a_json_object_is_named(tmp_path: Path, text: str) -> None:
     path = write_settings(tmp_path, text)
@@ -369,7 +354,6 @@ def test_file_that_is_not_a_json_object_is_named(tmp_path: Path, text: str) -> N
         load_settings(path)
 
 
-@requirement("settings.read")
 @pytest.mark.parametrize("text", ["", "  \n", "{}", "\ufeff{}"])
 def test_empty_file_has_no_settings(tmp_path: Path, text: str) -> None:
     assert load_settings(write_settings(tmp_path, text)).hooks == {}

@@ -28,8 +28,9 @@ from tests.runtime.settings.hostile_projects import (
     write_files,
 )
 from toolspan.cli.exec import command as exec_command
-from toolspan.cli.host.host import HostOptions, SessionSource, open_host
+from toolspan.cli.host import HostOptions, SessionSource, make_session
 from toolspan.errors import ToolspanError
+from toolspan.integrations.settings_session import SettingsRuntime
 from toolspan.runtime.authorization import preview_decision
 from toolspan.runtime.sandbox.bubblewrap import detect_bubblewrap
 from toolspan.runtime.sandbox.settings import Sandbox
@@ -88,19 +89,18 @@ class Computer:
 
 
 async def _find_allowed_calls(options: HostOptions) -> tuple[set[int], object]:
-    async with open_host(options, model=None, terminal=None) as host:
-        session = host.make_session(SessionSource(transcript=None))
-        async with session:
-            context = session.runner.runner_context
-            tools = {name: context.tools.find_enabled(name) or _other_tool(name) for name, _ in CALLS}
-            decisions = [
-                await preview_decision(pending_call(name, value), tools[name], dict(value), context)
-                for name, value in CALLS
-            ]
-            merged = host.settings.merged_settings
-            switches = structs.replace(merged.switches, disabled_mcpjson_servers=None)
-            allowed = {number for number, decision in enumerate(decisions) if isinstance(decision, Allow)}
-            return allowed, (merged.hooks, merged.env, switches)
+    async with make_session(options, SessionSource(transcript=None), terminal=None) as session:
+        context = session.runner.runner_context
+        tools = {name: context.tools.find_enabled(name) or _other_tool(name) for name, _ in CALLS}
+        decisions = [
+            await preview_decision(pending_call(name, value), tools[name], dict(value), context)
+            for name, value in CALLS
+        ]
+        assert isinstance(session.settings, SettingsRuntime)
+        merged = session.settings.settings.merged_settings
+        switches = structs.replace(merged.switches, disabled_mcpjson_servers=None)
+        allowed = {number for number, decision in enumerate(decisions) if isinstance(decision, Allow)}
+        return allowed, (merged.hooks, merged.env, switches)
 
 
 @cache
@@ -278,7 +278,6 @@ def list_fields(block: type[msgspec.Struct], path: str) -> Iterator[str]:
             yield name
 
 
-@requirement("settings.trust-command")
 def test_the_documentation_lists_every_key_with_and_without_trust() -> None:
     page = (Path(__file__).parents[3] / "docs" / "trust.md").read_text(encoding="utf-8")
     rows = {line for line in page.splitlines() if line.startswith("| `")}
@@ -295,7 +294,6 @@ def test_the_documentation_lists_every_key_with_and_without_trust() -> None:
 TEXT = "---\nname: helper\ndescription: x\n---\n" + "".join(f"Line {number}\x1b[2J\u202e.\n" for number in range(99))
 
 
-@requirement("settings.trust-command")
 def test_trust_shows_every_value_and_text_before_it_asks(tmp_path: Path) -> None:
     handler = {
         "type": "http", "url": "http://x.test/", "command": "decoy", "allowedEnvVars": ["TOKEN"],

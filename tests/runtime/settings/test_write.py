@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
 from toolspan.errors import ToolspanError
 from toolspan.runtime.settings import (
     SettingsPaths,
@@ -22,7 +21,6 @@ from toolspan.runtime.settings import (
 )
 
 
-@requirement("settings.grant")
 def test_permissions_are_appended_and_nothing_else_changes(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     others = {"z": 123456789012345678901234567890, "a": [1.5, None, "é"], "env": {"K": "v"}}
@@ -49,7 +47,6 @@ def test_permissions_are_appended_and_nothing_else_changes(tmp_path: Path) -> No
     assert [entry.name for entry in tmp_path.iterdir()] == ["settings.json"]
 
 
-@requirement("settings.grant")
 @pytest.mark.parametrize(
     ("text", "word"),
     [
@@ -69,7 +66,6 @@ def test_invalid_file_is_left_unchanged(tmp_path: Path, text: str, word: str) ->
     assert path.read_text(encoding="utf-8") == text
 
 
-@requirement("settings.grant")
 def test_symbolic_link_cannot_lead_a_write_out_of_the_project(tmp_path: Path) -> None:
     outside = tmp_path / "mine.json"
     outside.write_text("{}", encoding="utf-8")
@@ -94,7 +90,6 @@ for number in range(20):
 """
 
 
-@requirement("settings.grant")
 def test_concurrent_writers_lose_no_rules(tmp_path: Path) -> None:
     path = tmp_path / "new" / "settings.json"
     writers = [subprocess.Popen([sys.executable, "-c", _WRITER, str(path), str(number)]) for number in range(3)]
@@ -104,7 +99,6 @@ def test_concurrent_writers_lose_no_rules(tmp_path: Path) -> None:
     assert sorted(rules) == sorted(f"Tool{w}x{n}" for w in range(3) for n in range(20))
 
 
-@requirement("settings.grant-trust")
 def test_trusted_folder_stays_trusted_after_the_user_adds_a_rule(tmp_path: Path) -> None:
     paths = SettingsPaths(project=tmp_path / "p", user=tmp_path / "u", managed=tmp_path / "m")
     store = TrustStore(tmp_path / "trust.json")

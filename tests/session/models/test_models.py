@@ -40,14 +40,40 @@ Make = Callable[[str], Model]
 
 
 def anthropic(url: str) -> Model:
+    pytest.importorskip("anthropic")
     return AnthropicModel("m", base_url=url, api_key="none")
 
 
 def openai(url: str) -> Model:
+    pytest.importorskip("openai")
     return OpenAIModel("m", base_url=f"{url}/v1", api_key="none")
 
 
-BOTH = pytest.mark.parametrize("make", [anthropic, openai])
+def gemini(url: str) -> Model:
+    pytest.importorskip("google.genai")
+    from toolspan.session.models.gemini import GeminiModel
+
+    return GeminiModel("m", base_url=url, api_key="none")
+
+
+def bedrock(url: str) -> Model:
+    pytest.importorskip("boto3")
+    from toolspan.session.models.bedrock import BedrockModel
+
+    return BedrockModel("m", base_url=url)
+
+
+ALL = pytest.mark.parametrize("make", [anthropic, openai, gemini, bedrock])
+"""The adapters of all APIs, which must behave alike."""
+STREAMED_INPUT = pytest.mark.parametrize("make", [anthropic, openai, bedrock])
+"""Those whose API streams the input of a call as text, which may be cut off."""
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "none")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
 
 
 async def collect_events(model: Model, request: ModelRequest = ASKED) -> list[ModelEvent]:
@@ -72,8 +98,7 @@ def end(events: list[ModelEvent]) -> str:
     return events[-1].reason
 
 
-@requirement("model.stream")
-@BOTH
+@ALL
 async def test_text_and_calls_stream_in_deltas_and_end_complete(make: Make) -> None:
     output = [say("I look at both of them."), use("Read", path="a"), use("Bash", command="ls -la")]
     script = ScriptedModel([output])
@@ -98,8 +123,7 @@ async def test_text_and_calls_stream_in_deltas_and_end_complete(make: Make) -> N
     assert tokens["output_tokens"] > 1
 
 
-@requirement("model.stream")
-@BOTH
+@ALL
 async def test_request_contains_system_messages_and_tools(make: Make) -> None:
     script = ScriptedModel([say("Done.")])
     schema = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -123,20 +147,24 @@ async def test_request_contains_system_messages_and_tools(make: Make) -> None:
     assert "c1" in str(sent["messages"])
 
 
-@requirement("model.stop-reasons")
-@BOTH
-async def test_truncated_and_refused_replies_have_their_stop_reason(make: Make) -> None:
+@STREAMED_INPUT
+async def test_truncated_call_has_an_object_as_input(make: Make) -> None:
     truncated = testing.cut(use("Write", file_path="a.txt", content="a long text"))
     events = await served(ScriptedModel([truncated]), make)
     (block,) = blocks(events)
 
     assert end(events) == "max_tokens"
     assert (block["name"], type(block["input"])) == ("Write", dict)
+
+
+@ALL
+async def test_truncated_and_refused_replies_have_their_stop_reason(make: Make) -> None:
+    assert end(await served(ScriptedModel([testing.cut(say("A long text."))]), make)) == "max_tokens"
     assert end(await served(ScriptedModel([testing.refuse(say("No."))]), make)) == "refusal"
 
 
 @requirement("model.malformed-input")
-@BOTH
+@STREAMED_INPUT
 async def test_invalid_json_input_is_kept_unchanged(make: Make) -> None:
     script = ScriptedModel([testing.garble(use("Bash", description="x", command="ls"))])
     (block,) = blocks(await served(script, make))
@@ -146,21 +174,53 @@ async def test_invalid_json_input_is_kept_unchanged(make: Make) -> None:
     assert raw["raw"].startswith('{"description":"x","command":"l')
 
 
-@requirement("model.thinking")
+async def test_malformed_call_of_gemini_is_retried() -> None:
+    script = ScriptedModel([testing.garble(use("Bash", command="ls")), say("Done.")])
+    async with ModelServer(script) as server:
+        events = await collect_events(RetryingModel(gemini(server.url), RetryOptions(sleep=nothing)))
+
+    (failure,) = [event.failure for event in events if isinstance(event, said.Retrying)]
+    assert failure.message.startswith("the model ended its reply with MALFORMED_FUNCTION_CALL")
+    assert end(events) == "end_turn"
+
+
+@ALL
+async def test_conversation_with_calls_images_and_errors_is_accepted(make: Make) -> None:
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    script = ScriptedModel([[say("I look."), use("Read", path="a"), use("Read", path="b")], say("Seen."), say("Bye.")])
+    messages: list[dict[str, object]] = [{"role": "user", "content": [{"type": "text", "text": "See"}, picture]}]
+    async with ModelServer(script) as server:
+        model = make(server.url)
+        for _ in range(3):  # one adapter for all requests, as an agent has it
+            request = ModelRequest(messages=messages, tools=[{"name": "Read", "input_schema": {"type": "object"}}])
+            if len(messages) > 3:
+                request = ModelRequest(messages=messages)  # as for a summary
+            async with aclosing(model.stream(request)) as stream:
+                reply = blocks([event async for event in stream])
+            messages.append({"role": "assistant", "content": reply})
+            failed = {"content": [{"type": "text", "text": "no such file"}], "is_error": True}
+            calls = [block["id"] for block in reply if block["type"] == "tool_use"]
+            results = [{"type": "tool_result", "tool_use_id": call_id, **failed} for call_id in calls]
+            messages.append({"role": "user", "content": [*results, {"type": "text", "text": "And?"}]})
+        await model.close()
+
+    assert check_history(messages) == []
+    assert check_history(script.requests[-1]["messages"]) == []
+    assert str(script.requests[-1]["messages"]).count("no such file") == 2
+
+
 async def test_thinking_is_recorded_only_with_a_signature() -> None:
     script = [[testing.think("Hm, so."), say("Yes.")]]
-    signed = await served(ScriptedModel(script), anthropic)
-    unsigned = await served(ScriptedModel(script), openai)
+    for make, is_signed in ((anthropic, True), (bedrock, True), (openai, False), (gemini, False)):
+        events = await served(ScriptedModel(script), make)
+        thinking, *_ = recorded = blocks(events)
 
-    for events in (signed, unsigned):
         assert "".join(e.text for e in events if isinstance(e, said.ThinkingDelta)) == "Hm, so."
-    assert [block["type"] for block in blocks(signed)] == ["thinking", "text"]
-    assert blocks(signed)[0]["signature"]
-    assert [block["type"] for block in blocks(unsigned)] == ["text"]
+        assert [block["type"] for block in recorded] == (["thinking", "text"] if is_signed else ["text"])
+        assert bool(thinking.get("signature")) == is_signed
 
 
-@requirement("model.failures")
-@BOTH
+@ALL
 async def test_error_response_states_whether_to_retry(make: Make) -> None:
     for step, status, retry, after in (
         (fail(429, retry_after=7), 429, True, 7),
@@ -176,8 +236,7 @@ async def test_error_response_states_whether_to_retry(make: Make) -> None:
         assert failed.is_too_long == ("too long" in failed.message)
 
 
-@requirement("model.failures")
-@BOTH
+@ALL
 async def test_broken_stream_is_not_a_reply(make: Make) -> None:
     for step in (fail(529, after=[say("I was")]), testing.drop(say("I was")), testing.drop()):
         with pytest.raises(ModelFailed) as caught:
@@ -185,8 +244,7 @@ async def test_broken_stream_is_not_a_reply(make: Make) -> None:
         assert caught.value.retry
 
 
-@requirement("model.failures")
-@BOTH
+@ALL
 async def test_refused_connection_is_a_connection_error(make: Make) -> None:
     async with ModelServer(ScriptedModel([])) as server:
         url = server.url
@@ -199,8 +257,7 @@ async def nothing(_seconds: float) -> None:
     await anyio.lowlevel.checkpoint()
 
 
-@requirement("model.retries")
-@BOTH
+@ALL
 async def test_failed_request_is_retried_and_its_partial_reply_dropped(make: Make) -> None:
     waits: list[float] = []
 
@@ -218,7 +275,6 @@ async def test_failed_request_is_retried_and_its_partial_reply_dropped(make: Mak
     assert end(events) == "end_turn"
 
 
-@requirement("model.retries")
 async def test_request_is_not_retried_after_a_complete_call() -> None:
     script = ScriptedModel([testing.drop(use("Read", path="a")), say("never")])
     with pytest.raises(ModelFailed):
@@ -226,7 +282,6 @@ async def test_request_is_not_retried_after_a_complete_call() -> None:
     assert script.remaining_steps == 1
 
 
-@requirement("model.retries")
 async def test_retries_are_limited() -> None:
     script = ScriptedModel([], then=fail(529))
     with pytest.raises(ModelFailed):
@@ -238,7 +293,6 @@ async def test_retries_are_limited() -> None:
         await collect_events(RetryingModel(script, RetryOptions(sleep=nothing)))
 
 
-@requirement("model.retries")
 async def test_silent_stream_times_out() -> None:
     async def never(_messages: object) -> dict[str, object]:
         await anyio.sleep_forever()
@@ -252,8 +306,7 @@ async def test_silent_stream_times_out() -> None:
     assert [b["text"] for b in blocks(events)] == ["Awake."]
 
 
-@requirement("model.ids")
-@BOTH
+@ALL
 async def test_repeated_call_id_is_replaced(make: Make) -> None:
     call = {"type": "tool_use", "id": "same", "name": "Read", "input": {}}
     request = ModelRequest(
@@ -291,7 +344,6 @@ async def collect_stream(chunks: list[dict[str, object]]) -> list[ModelEvent]:
     return events
 
 
-@requirement("model.accents")
 async def test_nonstandard_server_replies_are_parsed() -> None:
     def part(call_id: str | None, name: str, arguments: object) -> dict[str, object]:
         function = {"name": name, "arguments": arguments}
@@ -315,7 +367,6 @@ async def test_nonstandard_server_replies_are_parsed() -> None:
     assert end(events) == "tool_use"
 
 
-@requirement("model.accents")
 async def test_call_without_id_gets_one() -> None:
     called = {"index": 0, "function": {"name": "Read", "arguments": "{}"}}
     choice = {"index": 0, "delta": {"tool_calls": [called]}, "finish_reason": "tool_calls"}
@@ -324,7 +375,6 @@ async def test_call_without_id_gets_one() -> None:
     assert str(block["id"]).startswith("call_")
 
 
-@requirement("model.pictures")
 async def test_image_in_a_result_becomes_text_where_images_are_not_supported() -> None:
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}}
     result = {"type": "tool_result", "tool_use_id": "c", "content": [picture], "is_error": False}
@@ -343,17 +393,22 @@ async def test_image_in_a_result_becomes_text_where_images_are_not_supported() -
     assert output[2] == {"role": "tool", "tool_call_id": "c", "content": "[image, image/png: not shown to this model]"}
 
 
-@requirement("model.names")
 async def test_model_is_resolved_by_name(tmp_path: object) -> None:
+    pytest.importorskip("anthropic")
+    pytest.importorskip("openai")
     assert (parse_model_spec("claude-sonnet-4-5").provider, parse_model_spec("gpt-5").provider) == (
         "anthropic",
         "openai",
     )
     assert parse_model_spec("openai:qwen3:8b").name == "qwen3:8b"
+    assert parse_model_spec("gemini-3-pro") == ("gemini", "gemini-3-pro")
+    assert parse_model_spec("bedrock:amazon.nova-pro-v1:0") == ("bedrock", "amazon.nova-pro-v1:0")
     with pytest.raises(ToolspanError, match="unknown model"):
         parse_model_spec("llama")
     with pytest.raises(ToolspanError, match="ANTHROPIC_API_KEY"):
         make_model("anthropic:m", environment={})
+    with pytest.raises(ToolspanError, match="GEMINI_API_KEY"):
+        make_model("gemini:m", environment={})
     with pytest.raises(ToolspanError, match="No such file"):
         make_model(f"scripted:{tmp_path}/none.json")
     local = make_model("openai:m", base_url="http://127.0.0.1:9/v1", environment={})
@@ -361,9 +416,10 @@ async def test_model_is_resolved_by_name(tmp_path: object) -> None:
     await local.close()
 
 
-@requirement("model.address")
 @pytest.mark.parametrize("url", ["127.0.0.1:9", "nonsense", "http://", "http://h:x", "ftp://h"])
 def test_invalid_url_is_refused_at_once(url: str) -> None:
+    pytest.importorskip("anthropic")
+    pytest.importorskip("openai")
     for kind in ("anthropic", "openai"):
         with pytest.raises(ToolspanError, match="is not a server address"):
             make_model(f"{kind}:m", base_url=url, environment={})
@@ -371,8 +427,9 @@ def test_invalid_url_is_refused_at_once(url: str) -> None:
             make_model(f"{kind}:m", environment={f"{kind.upper()}_BASE_URL": url})
 
 
-@requirement("model.address")
 async def test_unreachable_server_is_named_without_its_password() -> None:
+    pytest.importorskip("anthropic")
+    pytest.importorskip("openai")
     patience = RetryOptions(retries=0)
     for word in ("anthropic:m", "openai:m"):
         url = "http://user:secret@127.0.0.1:9/v1"
@@ -408,7 +465,6 @@ class Repeating:
         """Nothing to let go."""
 
 
-@requirement("llm.own-ids")
 async def test_invalid_and_repeated_ids_do_not_lose_a_call(tmp_path: Path) -> None:
     model = Repeating()
     transcript = tmp_path / "s.jsonl"
@@ -443,7 +499,6 @@ def deltas(kind: str, field: str, count: int) -> Iterator[object]:
     yield SimpleNamespace(type="content_block_stop")
 
 
-@requirement("llm.linear")
 @pytest.mark.parametrize(("kind", "field"), [("text", "text"), ("thinking", "thinking"), ("tool_use", "partial_json")])
 def test_long_block_is_joined_once(kind: str, field: str) -> None:
     reader = AnthropicReader(set(), None)
@@ -455,7 +510,6 @@ def test_long_block_is_joined_once(kind: str, field: str) -> None:
     assert whole == (" " * 1_000 if kind != "tool_use" else {})
 
 
-@requirement("llm.linear")
 def test_long_arguments_are_joined_once() -> None:
     def chunk(**delta: object) -> SimpleNamespace:
         choice = SimpleNamespace(

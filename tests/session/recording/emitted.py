@@ -44,14 +44,14 @@ class Failures:
 
 
 def origin(
-    cwd: Path, *, version: str = "2.1.325", agent_id: str | None = None, fsync: Fsync = "never"
+    cwd: Path, *, version: str = "2.1.327", agent_id: str | None = None, fsync: Fsync = "never"
 ) -> RecorderConfig:
     return RecorderConfig(
         profile=profile(version), session_id=SESSION, cwd=cwd, agent_id=agent_id, fsync=fsync, clock=Clock()
     )
 
 
-def recorder(path: Path, *, version: str = "2.1.325", failures: Failures | None = None) -> Recorder:
+def recorder(path: Path, *, version: str = "2.1.327", failures: Failures | None = None) -> Recorder:
     return Recorder(path, origin(path.parent, version=version), failures or no_failure)
 
 

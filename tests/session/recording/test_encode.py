@@ -5,7 +5,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 import toolspan
-from tests.requirement import requirement
 from tests.session.recording.emitted import finished, message, recorder, use
 
 
@@ -20,7 +19,6 @@ def endless() -> list[object]:
     return loop
 
 
-@requirement("record.any-value")
 def test_any_tool_output_is_written_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     values: list[object] = [
@@ -49,7 +47,6 @@ def test_any_tool_output_is_written_and_read_back(tmp_path: Path) -> None:
     assert written[15] == [0, 1]
 
 
-@requirement("record.any-value")
 def test_lone_surrogate_does_not_damage_the_transcript(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     recording = recorder(path)
@@ -63,7 +60,6 @@ def test_lone_surrogate_does_not_damage_the_transcript(tmp_path: Path) -> None:
     assert b"\\ud" not in data
 
 
-@requirement("record.any-value")
 def test_huge_result_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     recording = recorder(path)

@@ -14,7 +14,7 @@ from tests.requirement import requirement
 from tests.session.recording.emitted import SESSION, message, no_failure, origin, recorder, use
 from toolspan import Permissions, Session
 from toolspan.errors import InUse
-from toolspan.formats.claude.evidence import UNANSWERED_MESSAGE, CallEvidence
+from toolspan.formats.evidence import UNANSWERED_MESSAGE, CallEvidence
 from toolspan.runtime.profiles import profile
 from toolspan.session.recording import Recorder, collect_evidence, intent_path
 from toolspan.session.resume import load_history
@@ -37,12 +37,11 @@ def outcome(path: Path, boot: str = "b") -> str:
     return collect_evidence(path, ["c"], boot=boot)["c"].outcome
 
 
-@requirement("record.intent")
 @pytest.mark.anyio
 async def test_intents_are_logged_for_side_effects_but_not_for_reads(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     (tmp_path / "a").write_text("old", encoding="utf-8")
-    tools = coding_tools(profile("2.1.325"), only=["Read", "Write", "Bash"])
+    tools = coding_tools(profile("2.1.327"), only=["Read", "Write", "Bash"])
     async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=tools, transcript=path) as session:
         session.say("go")
         await session.run(message(use("r", "Read", file_path=str(tmp_path / "a"))))
@@ -70,7 +69,6 @@ async def test_intents_are_logged_for_side_effects_but_not_for_reads(tmp_path: P
     assert "toolspan" not in path.read_text(encoding="utf-8").replace(str(tmp_path), "")
 
 
-@requirement("record.evidence")
 def test_call_without_an_intent_was_never_started(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     written(path, {"asked": ["c"]})
@@ -84,7 +82,6 @@ def test_call_without_an_intent_was_never_started(tmp_path: Path) -> None:
     assert collect_evidence(tmp_path / "none.jsonl", ["c"])["c"].explanation == ""
 
 
-@requirement("record.evidence")
 @pytest.mark.parametrize(
     ("now", "expected"), [("before", "did_not_happen"), ("after", "happened"), ("else", "unknown"), (None, "unknown")]
 )
@@ -100,7 +97,6 @@ def test_file_content_decides_whether_a_write_happened(now: str | None, expected
     assert outcome(path, boot="another") == expected
 
 
-@requirement("record.evidence")
 def test_finished_and_unfinished_calls_are_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     begun: dict[str, object] = {"begin": "c", "tool": "Bash"}
@@ -112,7 +108,7 @@ def test_finished_and_unfinished_calls_are_distinguished(tmp_path: Path) -> None
     )
 
 
-@requirement("past.evidence")
+@requirement("resume.evidence")
 def test_resume_answers_an_open_call_with_the_evidence(tmp_path: Path) -> None:
     path = tmp_path / f"{SESSION}.jsonl"
     keeper = recorder(path)
@@ -136,7 +132,6 @@ def test_resume_answers_an_open_call_with_the_evidence(tmp_path: Path) -> None:
     assert [*load_history(path)[:-1], history[-1]] == history
 
 
-@requirement("record.in-use")
 def test_session_locked_by_another_process_is_refused_with_its_pid(tmp_path: Path) -> None:
     path = tmp_path / f"{SESSION}.jsonl"
     program = (
@@ -164,7 +159,6 @@ def test_session_locked_by_another_process_is_refused_with_its_pid(tmp_path: Pat
     ]
 
 
-@requirement("record.evidence")
 def test_file_changed_after_a_successful_write_still_counts_as_written(tmp_path: Path) -> None:
     path, file = tmp_path / "s.jsonl", tmp_path / "f"
     begun: dict[str, object] = {"begin": "c", "tool": "Write", "path": str(file), "after": "x"}
@@ -178,7 +172,6 @@ def test_file_changed_after_a_successful_write_still_counts_as_written(tmp_path:
     assert outcome(path) == "unknown"
 
 
-@requirement("record.evidence")
 def test_missing_new_file_was_not_created(tmp_path: Path) -> None:
     path, file = tmp_path / "s.jsonl", tmp_path / "f"
     written(path, {"begin": "c", "tool": "Write", "path": str(file), "after": "x"})
@@ -190,7 +183,6 @@ def test_missing_new_file_was_not_created(tmp_path: Path) -> None:
     )
 
 
-@requirement("record.evidence")
 def test_torn_or_missing_intent_log_gives_partial_evidence(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     assert collect_evidence(path, []) == {}

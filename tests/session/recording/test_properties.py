@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import toolspan
-from tests.requirement import requirement
 from tests.session.recording import emitted
 from toolspan.runtime.profiles import VERSIONS
 from toolspan.session.recording import Recorder
@@ -98,7 +97,6 @@ def _record(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: 
     return ended
 
 
-@requirement("record.round-trip")
 @given(story=batches(), version=st.sampled_from(VERSIONS), streamed=st.booleans())
 def test_any_conversation_is_read_back_as_recorded(
     story: list[tuple[str, list[Plan]]], version: str, streamed: bool
@@ -122,7 +120,6 @@ def test_any_conversation_is_read_back_as_recorded(
         assert emitted.wrong(path) == []
 
 
-@requirement("record.resume")
 @given(story=batches(), version=st.sampled_from(VERSIONS), data=st.data())
 def test_conversation_cut_at_any_byte_can_be_resumed(
     story: list[tuple[str, list[Plan]]], version: str, data: st.DataObject

@@ -35,7 +35,7 @@ from toolspan.session.recording import (
 from toolspan.types.events import Decided
 from toolspan.types.ids import CallId
 
-VERSIONS = ("2.0.65", "2.1.80", "2.1.197", "2.1.325")
+VERSIONS = ("2.0.65", "2.1.327")
 every_version = pytest.mark.parametrize("version", VERSIONS)
 
 
@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / f"{SESSION}.jsonl"
 
 
-def begun(path: Path, version: str = "2.1.325") -> Recorder:
+def begun(path: Path, version: str = "2.1.327") -> Recorder:
     keeper = recorder(path, version=version)
     keeper.record_prompt("Look")
     return keeper
@@ -135,8 +135,8 @@ def test_turn_started_by_a_notification_is_marked_where_clients_do_so(version: s
 
     output = last_line(path)
 
-    assert output.get("origin") == (None if version in ("2.0.65", "2.1.80") else {"kind": "task-notification"})
-    assert output.get("turnOrigin") == ("task_notification" if version == "2.1.325" else None)
+    assert output.get("origin") == (None if version == "2.0.65" else {"kind": "task-notification"})
+    assert output.get("turnOrigin") == ("task_notification" if version == "2.1.327" else None)
 
 
 @requirement("record.system-lines")
@@ -149,7 +149,7 @@ def test_reached_turn_limit_is_recorded_where_clients_do_so(version: str, path: 
     attached = last_line(path).get("attachment")
 
     output = {"type": "max_turns_reached", "maxTurns": 5, "turnCount": 6}
-    assert attached == (output if version in ("2.1.197", "2.1.325") else None)
+    assert attached == (output if version == "2.1.327" else None)
 
 
 @requirement("record.system-lines")
@@ -168,10 +168,10 @@ def test_blocked_prompt_is_recorded_with_the_reason(version: str, is_stop: bool,
         if is_stop
         else "UserPromptSubmit operation blocked by hook:\n[guard]: no\n\nOriginal prompt: secret"
     )
-    assert output.get("preventContinuation") == (True if version in ("2.1.197", "2.1.325") else None)
+    assert output.get("preventContinuation") == (True if version == "2.1.327" else None)
     ending = output.get("promptSubmitEnding", {}).get("ending")
     expected = {"kind": "blocked_by_hook", "reason": "no"}
-    assert ending == (expected if version == "2.1.325" and not is_stop else None)
+    assert ending == (expected if version == "2.1.327" and not is_stop else None)
 
 
 @requirement("record.system-lines")
@@ -226,7 +226,7 @@ CONSENT: list[tuple[Decided, dict[str, object]]] = [
 ]
 
 
-@requirement("record.consent")
+@requirement("record.decisions")
 @pytest.mark.parametrize(("answer", "wanted"), CONSENT)
 def test_citations_of_a_reply_are_recorded(answer: Decided, wanted: dict[str, object], path: Path) -> None:
     keeper = begun(path)
@@ -265,7 +265,6 @@ def test_attachment_has_the_text_that_the_model_reads(path: Path) -> None:
     ]
 
 
-@requirement("record.intent")
 def test_transcript_that_is_a_pipe_has_no_intent_log(tmp_path: Path) -> None:
     path = tmp_path / "pipe.jsonl"
     os.mkfifo(path)
@@ -275,7 +274,6 @@ def test_transcript_that_is_a_pipe_has_no_intent_log(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-@requirement("record.resume")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_open_calls_are_answered_once_in_the_form_of_the_version(version: str, path: Path) -> None:
     keeper = begun(path, version)
@@ -300,7 +298,6 @@ def test_open_calls_are_answered_once_in_the_form_of_the_version(version: str, p
     assert wrong(path) == []
 
 
-@requirement("record.resume")
 def test_turn_continued_in_a_resumed_file_keeps_its_id(path: Path) -> None:
     keeper = begun(path)
     keeper.record_reply(message(use("a", "Bash", command="ls")))

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import toolspan
-from tests.requirement import requirement
 from tests.session.recording.emitted import START, Failures, error, finished, message, origin, recorder, use, wrong
 from toolspan.runtime.profiles import VERSIONS
 from toolspan.session.recording import Fsync, Recorder
@@ -18,7 +17,7 @@ from toolspan.session.recording import Fsync, Recorder
 ROOT = Path(__file__).parents[3]
 
 
-def whole_session(path: Path, version: str = "2.1.325") -> None:
+def whole_session(path: Path, version: str = "2.1.327") -> None:
     recording = recorder(path, version=version)
     recording.record_prompt("go")
     recording.record_reply(message("ok", use("toolu_a", "Read", file_path="a"), use("toolu_b", "Bash")))
@@ -26,7 +25,6 @@ def whole_session(path: Path, version: str = "2.1.325") -> None:
     recording.record_result(error("toolu_a", "Read", "File does not exist.", at=START + 62))
 
 
-@requirement("record.torn-lines")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_file_cut_in_its_last_line_is_read_and_continued(tmp_path: Path, version: str) -> None:
     path = tmp_path / "session.jsonl"
@@ -51,7 +49,6 @@ def test_file_cut_in_its_last_line_is_read_and_continued(tmp_path: Path, version
         assert transcript.counts.malformed == 0
 
 
-@requirement("record.write-failures")
 def test_full_disk_is_reported_and_does_not_raise() -> None:
     failures = Failures()
     recording = recorder(Path("/dev/full"), failures=failures)
@@ -91,7 +88,6 @@ for limit in range(0, 3600, 61):
 """
 
 
-@requirement("record.write-failures")
 def test_full_disk_leaves_a_complete_prefix_with_every_call_answered(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-c", _LIMITED, str(tmp_path)],
@@ -120,7 +116,6 @@ def test_full_disk_leaves_a_complete_prefix_with_every_call_answered(tmp_path: P
                 known.add(entry["uuid"])
 
 
-@requirement("record.write-failures")
 def test_removed_folder_is_reported_and_created_again(tmp_path: Path) -> None:
     path = tmp_path / "project" / "session.jsonl"
     failures = Failures()
@@ -142,7 +137,6 @@ def test_removed_folder_is_reported_and_created_again(tmp_path: Path) -> None:
     assert wrong(path) == []
 
 
-@requirement("record.write-failures")
 def test_file_that_cannot_be_created_is_reported_and_retried(tmp_path: Path) -> None:
     in_the_way = tmp_path / "project"
     in_the_way.write_text("a file")
@@ -158,7 +152,6 @@ def test_file_that_cannot_be_created_is_reported_and_retried(tmp_path: Path) -> 
     assert (remaining["message"]["content"], remaining["parentUuid"]) == ("kept", None)
 
 
-@requirement("record.write-failures")
 def test_side_file_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     (tmp_path / "session").write_text("a file in the way")
@@ -169,7 +162,6 @@ def test_side_file_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     assert [Path(failed.path).name for failed in failures.told] == ["agent-a1.meta.json", "agent-a1.jsonl"]
 
 
-@requirement("record.torn-lines")
 @pytest.mark.parametrize(("tail", "first"), [(b'{"torn', []), (b"not JSON", [b"not JSON"])])
 def test_record_after_a_torn_line_starts_on_a_new_line(tail: bytes, first: list[bytes], tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
@@ -185,7 +177,6 @@ def test_record_after_a_torn_line_starts_on_a_new_line(tail: bytes, first: list[
     assert [json.loads(line)["message"]["content"] for line in others] == ["one", "two"]
 
 
-@requirement("record.bytes")
 @pytest.mark.parametrize("fsync", ["never", "results", "always"])
 def test_two_writers_never_mix_within_a_line(tmp_path: Path, fsync: Fsync) -> None:
     path = tmp_path / "session.jsonl"
@@ -201,7 +192,6 @@ def test_two_writers_never_mix_within_a_line(tmp_path: Path, fsync: Fsync) -> No
     assert len([line for line in prompts if line["type"] == "user"]) == 40
 
 
-@requirement("record.bytes")
 def test_file_is_not_inherited_by_child_processes(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     recording = recorder(path)

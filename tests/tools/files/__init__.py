@@ -22,7 +22,7 @@ class ToolCaller:
     """A runner with the file tools of a client version, in a folder."""
 
     def __init__(
-        self, folder: Path, version: str = "2.1.325", model: str | None = None, states: FileStates | None = None
+        self, folder: Path, version: str = "2.1.327", model: str | None = None, states: FileStates | None = None
     ) -> None:
         client = profile(version, model=model)
         tools = [make(client) for make in (read_tool, write_tool, edit_tool)]

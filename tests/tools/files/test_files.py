@@ -21,7 +21,6 @@ MOST = 1 << 20
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@requirement("disk.windows")
 @SHARED
 @given(
     parts=st.lists(st.sampled_from(["a", "é", "\U0001f600", "\r", "\n", "\r\n", "\udcff"])),
@@ -47,7 +46,6 @@ def test_a_line_range_is_the_same_for_every_chunk_size(
     assert result.digest == digest_bytes(data)
 
 
-@requirement("disk.swaps")
 def test_a_file_that_is_not_as_expected_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
@@ -62,7 +60,6 @@ def test_a_file_that_is_not_as_expected_is_not_changed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
-@requirement("disk.swaps")
 def test_a_deleted_file_is_not_created_again(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
@@ -75,7 +72,6 @@ def test_a_deleted_file_is_not_created_again(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == []
 
 
-@requirement("disk.swaps")
 def test_a_replacement_returns_the_version_of_the_new_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
 
@@ -87,7 +83,6 @@ def test_a_replacement_returns_the_version_of_the_new_file(tmp_path: Path) -> No
     assert path.stat().st_nlink == 1
 
 
-@requirement("disk.swaps")
 def test_a_reader_that_has_the_file_open_keeps_the_old_content(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
@@ -97,7 +92,6 @@ def test_a_reader_that_has_the_file_open_keeps_the_old_content(tmp_path: Path) -
         assert reader.read() == b"old"
 
 
-@requirement("disk.swaps")
 def test_a_read_only_file_is_replaced_and_stays_read_only(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
@@ -109,7 +103,6 @@ def test_a_read_only_file_is_replaced_and_stays_read_only(tmp_path: Path) -> Non
     assert stat.S_IMODE(path.stat().st_mode) == 0o444
 
 
-@requirement("disk.swaps")
 @pytest.mark.skipif(os.geteuid() == 0, reason="file permissions do not apply to root")
 def test_a_file_in_a_read_only_folder_is_written_in_place(tmp_path: Path) -> None:
     folder = tmp_path / "closed"
@@ -124,7 +117,6 @@ def test_a_file_in_a_read_only_folder_is_written_in_place(tmp_path: Path) -> Non
     assert path.read_bytes() == b"new"
 
 
-@requirement("disk.swaps")
 def test_the_longest_names_can_be_written(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 255)
 
@@ -133,7 +125,7 @@ def test_the_longest_names_can_be_written(tmp_path: Path) -> None:
     assert path.read_bytes() == b"new"
 
 
-@requirement("disk.places")
+@requirement("files.locations")
 def test_paths_are_made_absolute_and_links_stay(tmp_path: Path) -> None:
     home = "/home/dev"
 
@@ -145,7 +137,6 @@ def test_paths_are_made_absolute_and_links_stay(tmp_path: Path) -> None:
     assert resolve_path("~/a", tmp_path) == tmp_path / "~" / "a"
 
 
-@requirement("disk.pictures")
 @pytest.mark.parametrize(
     ("data", "result"),
     [
@@ -164,7 +155,6 @@ def test_the_size_of_an_image_is_read_from_its_header(data: bytes, result: Image
     assert read_image_info(data) == result
 
 
-@requirement("disk.pictures")
 @given(
     head=st.sampled_from([b"", b"GIF89a", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"RIFF\0\0\0\0WEBPVP8 "]),
     rest=st.binary(),

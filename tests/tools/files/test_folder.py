@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirement import requirement
 from toolspan.errors import ToolError
 from toolspan.tools.files.atomic_replace import atomic_replace
 from toolspan.tools.files.opening import open_folder
@@ -41,7 +40,6 @@ def files(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in result}
 
 
-@requirement("disk.no-detour")
 def test_a_link_on_the_way_to_a_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real" / "inner").mkdir(parents=True)
     (tmp_path / "link").symlink_to("real")
@@ -52,7 +50,6 @@ def test_a_link_on_the_way_to_a_folder_is_not_followed(tmp_path: Path) -> None:
         pass
 
 
-@requirement("disk.no-detour")
 @pytest.mark.parametrize("name", ["deep/new", "deep/more/new"])
 @pytest.mark.parametrize("step", [lambda path: path, lambda path: path / "deep"])
 def test_a_link_that_appears_on_the_way_fails_a_write_with_a_known_target(
@@ -69,7 +66,6 @@ def test_a_link_that_appears_on_the_way_fails_a_write_with_a_known_target(
     assert set(files(outside).values()) == {"old"}
 
 
-@requirement("disk.no-detour")
 def test_a_file_is_not_replaced_through_a_link_that_appeared_later(inside: Path) -> None:
     end = inside / "deep" / "file"
     content = read_file(end, 1_000)
@@ -83,7 +79,6 @@ def test_a_file_is_not_replaced_through_a_link_that_appeared_later(inside: Path)
     assert files(outside) == {"deep/file": "old"}
 
 
-@requirement("disk.no-detour")
 def test_an_open_folder_stays_the_same_when_its_path_changes(inside: Path) -> None:
     with open_folder(inside / "deep", make=True) as folder:
         outside = switch(inside)
@@ -93,7 +88,6 @@ def test_an_open_folder_stays_the_same_when_its_path_changes(inside: Path) -> No
     assert "new" in files(inside.parent / "aside" / "deep")
 
 
-@requirement("disk.no-detour")
 def test_parent_folders_are_created_unless_a_link_or_a_file_is_in_the_way(inside: Path) -> None:
     with open_folder(inside / "a" / "b", make=True) as folder:
         assert os.path.samestat(os.fstat(folder), (inside / "a" / "b").stat())

@@ -43,7 +43,7 @@ def test_only_lines_of_plain_views_show_files(command: str, views: list[tuple[st
 @requirement("edit-tool.read-first")
 @pytest.mark.parametrize(("command", "seen"), [("cat a.txt", True), ("head -n 2 a.txt", False), ("wc a.txt", False)])
 async def test_an_edit_notes_whether_the_file_was_seen(tmp_path: Path, command: str, *, seen: bool) -> None:
-    client = profile("2.1.325")
+    client = profile("2.1.327")
     async with open_toolbox(Toolbox(tmp_path, [bash_tool(client), edit_tool(client)])) as toolbox:
         (toolbox.project / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
 

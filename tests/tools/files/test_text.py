@@ -22,7 +22,6 @@ MARKS = st.sampled_from([b"", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff"])
 MIXED = st.lists(st.sampled_from(["a", "é", "\r\n", "\n", "\r", "\udc80", "\U0001f600"]))
 
 
-@requirement("disk.text-round-trips")
 @given(mark=MARKS, data=st.binary())
 def test_decoding_and_encoding_give_the_same_bytes(mark: bytes, data: bytes) -> None:
     try:
@@ -35,7 +34,6 @@ def test_decoding_and_encoding_give_the_same_bytes(mark: bytes, data: bytes) -> 
     text.printable.encode()
 
 
-@requirement("disk.splice-is-exact")
 @given(parts=MIXED, draw=st.data())
 def test_a_replacement_changes_its_range_and_nothing_else(parts: list[str], draw: st.DataObject) -> None:
     text = decode_text("".join(parts).encode("utf-8", "surrogateescape"))
@@ -51,7 +49,6 @@ def test_a_replacement_changes_its_range_and_nothing_else(parts: list[str], draw
     assert replaced.replace("\r\n", "\n") == text.normalized[start:end]
 
 
-@requirement("disk.splice-is-exact")
 def test_several_spans_are_replaced_at_once() -> None:
     text = decode_text(b"x\r\ny\r\nx\n")
 
@@ -60,7 +57,7 @@ def test_several_spans_are_replaced_at_once() -> None:
     assert result.raw == "A\r\nB\r\ny\r\nA\nB\n"
 
 
-@requirement("disk.quotes")
+@requirement("files.quotes")
 @pytest.mark.parametrize(
     ("new", "replaced", "expected"),
     [
@@ -74,13 +71,13 @@ def test_quotes_are_curled_as_in_the_replaced_text(new: str, replaced: str, expe
     assert match_quote_style(new, replaced) == expected
 
 
-@requirement("disk.quotes")
+@requirement("files.quotes")
 def test_an_exact_match_is_preferred_to_one_with_other_quotes() -> None:
     assert find_occurrences('“a” "a"', '"a"') == [TextRange(4, 7)]
     assert find_occurrences("“a” ”a“", '"a"') == [TextRange(0, 3), TextRange(4, 7)]
 
 
-@requirement("disk.words")
+@requirement("files.number-formats")
 @pytest.mark.parametrize(
     ("count", "text"),
     [
@@ -93,7 +90,7 @@ def test_sizes_are_short(count: int, text: str) -> None:
     assert format_size(count) == text
 
 
-@requirement("disk.words")
+@requirement("files.number-formats")
 def test_lines_are_numbered_in_both_styles() -> None:
     assert number_lines(["a", ""], 9, "tab") == "9\ta\n10\t"
     assert number_lines(["a", ""], 9, "arrow") == "     9→a\n    10→"

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
-from pathlib import Path, PurePath
-from typing import cast
+from functools import cached_property
+from pathlib import PurePath
 
 import msgspec
 from msgspec import Struct
@@ -49,18 +48,16 @@ from toolspan.analysis.file_history.shell_writes import (
 from toolspan.diffs import DiffKind, unified
 from toolspan.diffs.make import make_hunks
 from toolspan.errors import Ambiguous, NotFound, SourceError
-from toolspan.formats.source import is_remote, source_for_path
-from toolspan.reading.cache import Cache, cached_answer, default_folder
+from toolspan.formats.source import source_for_path
 from toolspan.reading.discovery import TranscriptFile
-from toolspan.reading.parallel import fork_map
+from toolspan.reading.facts import FactKind
 from toolspan.reading.transcript import Transcript, read
 
 _BETWEEN_SESSIONS = "it may have been changed between two sessions"
-_CHANGES_QUESTION = "changes of files"
 
 
 class FileTotals(Struct, frozen=True, kw_only=True):
-    """The numbers of changes and failures for one file."""
+    """The numbers of changes and of unsuccessful calls for one file."""
 
     path: str
     changes: int
@@ -70,7 +67,7 @@ class FileTotals(Struct, frozen=True, kw_only=True):
     """True if the changed lines could be counted for every change."""
     created: int
     deleted: int
-    errors: int
+    unsuccessful: int
     sessions: tuple[str, ...]
     agents: tuple[str, ...]
     first: str | None
@@ -110,21 +107,31 @@ class FileArchive:
         """The ids of all calls, including those that changed nothing."""
         return list(self._event_log.calls)
 
-    def find_path(self, name: str, cwd: str | None = None) -> str:
+    def find_path(
+        self,
+        name: str,
+        cwd: str | None = None,
+        accepts: Callable[[FileChange | FailedChange], bool] = lambda _: True,
+    ) -> str:
         """Return the full path of the changed file whose path is `name` or ends with it.
+
+        If there are several, only those of accepted changes count.
 
         Raises:
             NotFound: no such file was changed.
             Ambiguous: several files match.
         """
-        paths = dict.fromkeys(change.path for change in self.changes)
-        paths.update(dict.fromkeys(change.path for change in self.failed_changes))
+        changes: list[FileChange | FailedChange] = [*self.changes, *self.failed_changes]
+        paths = dict.fromkeys(change.path for change in changes)
         for candidate in (name, absolute_path(name, cwd)):
             if candidate in paths:
                 return candidate
         matches = [path for path in paths if path_ends_with(path, PurePath(name).as_posix())]
         if not matches:
             raise NotFound(f"no call in these transcripts changed {printable_path(name)}")
+        if len(matches) > 1:
+            accepted = {change.path for change in changes if accepts(change)}
+            matches = [path for path in matches if path in accepted] or matches
         if len(matches) > 1:
             some = ", ".join(map(printable_path, matches[:4]))
             raise Ambiguous(f"{len(matches)} changed files end in {printable_path(name)}: {some}")
@@ -198,6 +205,8 @@ def _history_point(detail: FileEventDetail, path: str) -> HistoryPoint | None:
 
 def _write_suspicion(writer: PossibleWriter, path: str) -> str | None:
     name = f"{writer.tool} {writer.call}"
+    if path in writer.explained:
+        return None
     if (reason := writer.any_file_reason) is not None:
         suspect = reason if " " in reason else f"subagent {reason} of {name}"
         return f"{suspect} may have written it"
@@ -236,18 +245,18 @@ class RecordedChange(Struct, frozen=True, kw_only=True):
         return cls(**shared, requested=change.requested, kind=change.kind, added=change.added, removed=change.removed)
 
 
-def merge_changes(changes: Iterable[FileChange | FailedChange]) -> list[RecordedChange]:
+def merge_changes(changes: Iterable[RecordedChange]) -> list[RecordedChange]:
     """Return one record per call and file, because a patch can change a file more than once.
 
     A file that a patch deletes and adds again is edited.
     """
     merged: dict[tuple[str, str], RecordedChange] = {}
-    for change in changes:
-        later = RecordedChange.of(change)
+    for later in changes:
         earlier = merged.get((later.call, later.path))
         if earlier is not None and earlier.kind is not None and later.kind is not None:
-            later = _join_changes(earlier, later)
-        merged[later.call, later.path] = later
+            merged[later.call, later.path] = _join_changes(earlier, later)
+        else:
+            merged[later.call, later.path] = later
     return list(merged.values())
 
 
@@ -263,19 +272,37 @@ def _join_changes(earlier: RecordedChange, later: RecordedChange) -> RecordedCha
     )
 
 
+class FileChanges(Struct, frozen=True):
+    """The changes that the calls in one transcript made to files, one for each call and file."""
+
+    changes: list[RecordedChange]
+    problem: str | None = None
+
+
+CHANGES = FactKind(
+    name="changes",
+    measure=lambda reading: FileChanges(
+        merge_changes(map(RecordedChange.of, FileArchive([reading.transcript], contents=False).changes_and_failures))
+    ),
+    facts_type=FileChanges,
+    unreadable=lambda _, problem: FileChanges([], problem),
+    finds_causes=False,
+)
+
+
 class FileTotalsCollector:
-    """A collector that counts the changes and errors of each file."""
+    """A collector that counts the changes and the unsuccessful calls of each file."""
 
     def __init__(self) -> None:
         self._changes: dict[str, dict[str, RecordedChange]] = {}
-        self._errors: dict[str, set[str]] = {}
+        self._unsuccessful: dict[str, set[str]] = {}
 
     def add(self, change: FileChange | FailedChange | RecordedChange) -> None:
         """Count a change or a failed change. Repeated records of the same call count once."""
         recorded = change if isinstance(change, RecordedChange) else RecordedChange.of(change)
         changes = self._changes.setdefault(recorded.path, {})
         if recorded.kind is None:
-            self._errors.setdefault(recorded.path, set()).add(recorded.call)
+            self._unsuccessful.setdefault(recorded.path, set()).add(recorded.call)
         else:
             changes.setdefault(recorded.call, recorded)
 
@@ -294,7 +321,7 @@ class FileTotalsCollector:
                     known=all(change.added is not None and change.removed is not None for change in changes),
                     created=sum(change.kind == "created" for change in changes),
                     deleted=sum(change.kind == "deleted" for change in changes),
-                    errors=len(self._errors.get(path, ())),
+                    unsuccessful=len(self._unsuccessful.get(path, ())),
                     sessions=tuple(dict.fromkeys(change.session for change in changes if change.session)),
                     agents=tuple(dict.fromkeys(change.agent for change in changes if change.agent)),
                     first=changes[0].at if changes else None,
@@ -307,61 +334,10 @@ class FileTotalsCollector:
 
 
 _READ_SIZE = 1 << 20
-_SERIAL_LIMIT_BYTES = 2 << 20
-"""perf: for less data than this, starting processes takes longer than reading it (145 instead of 80 ms for 0.4 MB)."""
 _UNESCAPED = re.compile(r"[A-Za-z0-9_.-]+")
 
 ProgressCallback = Callable[[int], None]
 ProblemCallback = Callable[[str], None]
-
-
-class ProjectChanges(Struct, frozen=True):
-    """The changes in the sessions of one project, and the files that could not be read."""
-
-    changes: list[RecordedChange]
-    problems: list[str] = []
-
-
-def changes_by_project(
-    files: Sequence[TranscriptFile], advance: ProgressCallback, problem: ProblemCallback, *, cached: bool = False
-) -> Iterator[list[RecordedChange]]:
-    """Yield the changes in each project. With `cached`, projects whose files are unchanged come from the cache."""
-    groups: dict[Path, list[TranscriptFile]] = {}
-    for file in files:
-        project = file.path.parent
-        for folder in file.path.parents:
-            if folder.name in ("projects", "sessions", "archived_sessions"):
-                project = folder / file.path.relative_to(folder).parts[0]
-                break
-        groups.setdefault(project, []).append(file)
-    projects = list(groups.values())
-    sizes = [sum(file.size for file in group) for group in projects]
-    cache_folder = default_folder() if cached else None
-
-    def collect(index: int) -> bytes:
-        group = projects[index]
-        compute = partial(_collect_changes, group)
-        if cache_folder is None:
-            return msgspec.msgpack.encode(compute())
-        paths = [file.path for file in group]
-        return msgspec.msgpack.encode(
-            cached_answer(paths, _CHANGES_QUESTION, ProjectChanges, compute, Cache(cache_folder))
-        )
-
-    is_small = sum(sizes) < _SERIAL_LIMIT_BYTES and not any(is_remote(file.path) for file in files)
-    results = map(collect, range(len(sizes))) if is_small else fork_map(sizes, collect)
-    for data, size in zip(results, sizes, strict=True):
-        found = msgspec.msgpack.decode(cast("bytes", data), type=ProjectChanges)
-        for line in found.problems:
-            problem(line)
-        advance(size)
-        yield found.changes
-
-
-def _collect_changes(group: Sequence[TranscriptFile]) -> ProjectChanges:
-    problems: list[str] = []
-    archive = FileArchive(list(_read_transcripts(group, lambda _: None, problems.append)), contents=False)
-    return ProjectChanges(merge_changes(archive.changes_and_failures), problems)
 
 
 def archive_about(

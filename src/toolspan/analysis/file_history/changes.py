@@ -27,7 +27,7 @@ from toolspan.analysis.file_history.content import (
     apply_effect,
 )
 from toolspan.analysis.file_history.shell_writes import absolute_path, explicit_writes
-from toolspan.diffs import ChangeCount, PatchError, added_removed, problems
+from toolspan.diffs import ChangeCount, PatchError, added_removed, apply, problems, revert
 from toolspan.diffs.codex_patch import (
     AddFile,
     DeleteFile,
@@ -40,9 +40,8 @@ from toolspan.diffs.codex_patch import (
 from toolspan.diffs.make import make_hunks
 from toolspan.diffs.unified import parse_hunks
 from toolspan.errors import SourceError
-from toolspan.formats.claude import results
-from toolspan.formats.codex import results as codex_results
 from toolspan.formats.registry import get_format
+from toolspan.types import results
 from toolspan.types.hunk import Hunk
 from toolspan.types.ids import SourceLocation
 from toolspan.types.inputs import (
@@ -96,7 +95,9 @@ def changes_of(span: Span, cwd: str | None) -> list[FileChange]:
     if span.state != "succeeded" or span.result is None:
         return []
     # perf: a cheap test first, because only parsing shows whether there is a patch.
-    if span.tool in PATCH_TOOL_NAMES or (span.call.kind == "shell" and b"apply" in span.call.raw_input):
+    if span.result.records_changes:
+        find_changes = _changes_by_command
+    elif span.tool in PATCH_TOOL_NAMES or (span.call.kind == "shell" and b"apply" in span.call.raw_input):
         find_changes = _changes_by_patch
     else:
         find_changes = _changes_by_command if span.call.kind == "shell" else _changes_by_editor
@@ -146,6 +147,13 @@ def _creation(span: Span, path: str, content: str, *, assumed: bool = False) -> 
     effect = WriteEffect(content=content, created=True, assumed=assumed)
     before = None if assumed else ABSENT
     return _make_change(span, path, "created", effect, hunks=hunks, count=added_removed(hunks), before=before)
+
+
+def _deletion(span: Span, path: str, content: str | None) -> FileChange:
+    hunks = () if content is None else tuple(make_hunks(content, ""))
+    count = None if content is None else added_removed(hunks)
+    effect = RemoveEffect(content=content)
+    return _make_change(span, path, "deleted", effect, hunks=hunks, count=count, before=content)
 
 
 def _edit(span: Span, path: str, effect: EditEffect | WriteEffect, before: str | None) -> FileChange:
@@ -270,19 +278,23 @@ def _changes_by_command(span: Span, cwd: str | None) -> Iterator[FileChange]:
 
     Relative paths are only resolved for Codex, because the working folder of Claude Code's shell is unknown.
     """
+    recorded = recorded_edits(span)
+    yield from _recorded_changes(span, recorded)
     line, folder = command_of(span, cwd)
     if span.background or not _EXPLICIT_WRITE.search(line):
         return
     match span.result.structured if span.result else None:
         case results.BashResult(stdout=stdout, stderr=stderr):
             output = stdout + stderr
-        case codex_results.CommandResult(output=output):
+        case results.CommandResult(output=output):
             pass
         case _:
             return
     if output.strip():  # commands of this kind print something only if they fail
         return
-    for path, effect in explicit_writes(line, folder if get_format(span.call.dialect).shell_keeps_folder else None):
+    for path, effect in explicit_writes(line, folder if get_format(span.call.client).shell_keeps_folder else None):
+        if path in recorded.changed_files:
+            continue
         match effect:
             case AppendEffect(content=content):
                 yield _make_change(span, path, "edited", effect, count=added_removed(make_hunks("", content)))
@@ -290,6 +302,28 @@ def _changes_by_command(span: Span, cwd: str | None) -> Iterator[FileChange]:
                 yield _creation(span, path, content, assumed=True)
             case RemoveEffect():
                 yield _make_change(span, path, "deleted", effect)
+
+
+def recorded_edits(span: Span) -> results.BashEditDiff:
+    """Return the changes that the client found in the git working tree after a command; empty if it did not look."""
+    structured = span.result.structured if span.result and span.result.records_changes else None
+    recorded = structured.bash_edit_diff if isinstance(structured, results.BashResult) else None
+    return recorded or results.BashEditDiff()
+
+
+def _recorded_changes(span: Span, recorded: results.BashEditDiff) -> Iterator[FileChange]:
+    for file in recorded.files:
+        hunks, path = _valid_hunks(file.hunks), absolute_path(file.file_path, None)
+        if file.created:
+            yield _creation(span, path, apply(hunks, ""))
+        elif file.deleted:
+            yield _deletion(span, path, revert(hunks, ""))
+        else:
+            yield _edit(span, path, EditEffect(hunks=hunks), None)
+    described = {file.file_path for file in recorded.files}
+    for path in recorded.changed_files:
+        if path not in described:
+            yield _unknown(span, absolute_path(path, None), "only the fact that the command changed it is recorded")
 
 
 # --- Codex patches
@@ -306,7 +340,7 @@ def patched_paths(span: Span, cwd: str | None) -> list[str]:
 
 def _changes_by_patch(span: Span, cwd: str | None) -> Iterator[FileChange]:
     structured = span.result.structured if span.result else None
-    if isinstance(structured, codex_results.PatchResult) and structured.changes:
+    if isinstance(structured, results.PatchResult) and structured.changes:
         for name, patched in structured.changes.items():
             yield from _reported_changes(span, absolute_path(name, cwd), patched, cwd)
         return
@@ -333,18 +367,12 @@ def _changes_by_patch(span: Span, cwd: str | None) -> Iterator[FileChange]:
                     yield _make_change(span, path, "edited", PatchEffect(section=section), count=count_changes(section))
 
 
-def _reported_changes(
-    span: Span, path: str, patched: codex_results.PatchedFile, cwd: str | None
-) -> Iterator[FileChange]:
+def _reported_changes(span: Span, path: str, patched: results.PatchedFile, cwd: str | None) -> Iterator[FileChange]:
     match patched.type:
         case "add":
             yield _creation(span, path, patched.content or "", assumed=True)
         case "delete":
-            content = patched.content
-            hunks = tuple(make_hunks(content, "")) if content is not None else ()
-            count = added_removed(hunks) if content is not None else None
-            effect = RemoveEffect(content=content)
-            yield _make_change(span, path, "deleted", effect, hunks=hunks, count=count, before=content)
+            yield _deletion(span, path, patched.content)
         case "update":
             try:
                 edit = EditEffect(hunks=_valid_hunks(parse_hunks(patched.unified_diff or "")))

@@ -14,17 +14,22 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from toolspan.analysis.file_history.changes import PATCH_TOOL_NAMES, FileChange, changes_of, command_of, patched_paths
+from toolspan.analysis.file_history.changes import (
+    PATCH_TOOL_NAMES,
+    FileChange,
+    changes_of,
+    command_of,
+    patched_paths,
+    recorded_edits,
+)
 from toolspan.analysis.file_history.content import ABSENT, FileExcerpt
 from toolspan.analysis.file_history.shell_writes import FileObservation, absolute_path, printed_file
 from toolspan.errors import SourceError
-from toolspan.formats.claude import results
-from toolspan.formats.claude.records import BACKUP_MARK, Backup, parse_backups
-from toolspan.formats.jsonl import read_lines
 from toolspan.formats.registry import get_format
-from toolspan.formats.source import to_path
+from toolspan.formats.source import source_for_path
 from toolspan.reading.history import CallTable
 from toolspan.reading.transcript import Transcript
+from toolspan.types import results
 from toolspan.types.inputs import BashInput, ReadInput
 from toolspan.types.span import Span, parse_timestamp
 
@@ -47,6 +52,8 @@ class PossibleWriter(Struct, frozen=True, kw_only=True):
     in_background: bool = False
     raw_input: bytes = b""
     """The input of an unknown tool, which can only have written files that the input mentions."""
+    explained: tuple[str, ...] = ()
+    """The files of which the call's changes are recorded."""
     any_file_reason: str | None = None
 
 
@@ -150,6 +157,8 @@ def _event_details(
             if any(path_filter(path) for path in (change.path, change.moved_from, change.moved_to) if path):
                 yield change
         if changes:
+            if contents and (explained := recorded_edits(span).changed_files):
+                yield from _command_details(span, cwd, path_filter, explained)
             return
         if kind in ("edit", "write"):
             yield from (change for change in _failed_changes(span, cwd) if path_filter(change.path))
@@ -165,7 +174,9 @@ def _event_details(
             yield PossibleWriter(call=span.id, tool=span.tool, raw_input=span.call.raw_input)
 
 
-def _command_details(span: Span, cwd: str | None, path_filter: PathFilter) -> Iterator[FileEventDetail]:
+def _command_details(
+    span: Span, cwd: str | None, path_filter: PathFilter, explained: tuple[str, ...] = ()
+) -> Iterator[FileEventDetail]:
     command, folder = command_of(span, cwd)
     observation = printed_file(span, command, folder)
     if observation and path_filter(observation.path):
@@ -175,7 +186,8 @@ def _command_details(span: Span, cwd: str | None, path_filter: PathFilter) -> It
             call=span.id,
             tool=span.tool,
             command=command,
-            cwd=folder if get_format(span.call.dialect).shell_keeps_folder else None,
+            cwd=folder if get_format(span.call.client).shell_keeps_folder else None,
+            explained=explained,
             in_background=span.background or (isinstance(span.input, BashInput) and bool(span.input.run_in_background)),
         )
     elif span.tool not in _READ_ONLY_SHELL_TOOLS and span.call.arguments.get("chars") != "":
@@ -188,7 +200,7 @@ def _failed_changes(span: Span, cwd: str | None) -> Iterator[FailedChange]:
     if span.state == "succeeded":
         return
     may_be_applied = span.state in ("interrupted", "timed_out", "never_answered", "running")
-    if span.state == "failed" and get_format(span.call.dialect).patches_are_partial:  # applied file by file
+    if span.state == "failed" and get_format(span.call.client).patches_are_partial:  # applied file by file
         text = span.result.text if span.result else ""
         may_be_applied = not any(phrase in text for phrase in _REJECTED_PATCH_TEXTS)
     for path in patched_paths(span, cwd) or [absolute_path(span.call.target or "", cwd)]:
@@ -236,32 +248,26 @@ def _read_observations(span: Span, cwd: str | None) -> Iterator[FileObservation]
 
 
 def _backup_events(transcript: Transcript, path_filter: PathFilter) -> Iterator[FileEvent]:
-    seen: set[Backup] = set()
-    file, session = to_path(transcript.file), transcript.session_id
-    folder = file.parents[2] / "file-history" / session if session is not None and len(file.parts) >= 4 else None
     with suppress(SourceError):
-        for line in read_lines(transcript.source):
-            for backup in parse_backups(line.data) if BACKUP_MARK in line.data else ():
-                path = absolute_path(backup.path, transcript.info.cwd)
-                at = parse_timestamp(backup.at)
-                if backup in seen or at is None or not path_filter(path):
-                    continue
-                seen.add(backup)
-                content = ABSENT if backup.name is None else _read_backup(folder, backup.name)
-                if content is not None:
-                    observation = FileObservation(path=path, call=None, source="the client's backup", content=content)
-                    yield FileEvent(key=(at.timestamp(), -1, line.number), session=session, detail=observation)
+        for backup in transcript.format.backups(transcript.source, transcript.session_id):
+            path, at = absolute_path(backup.path, transcript.info.cwd), parse_timestamp(backup.at)
+            if at is None or not path_filter(path):
+                continue
+            content = ABSENT if backup.copy is None else _read_backup(backup.copy)
+            if content is not None:
+                observation = FileObservation(path=path, call=None, source="the client's backup", content=content)
+                key = (at.timestamp(), -1, backup.line)
+                yield FileEvent(key=key, session=transcript.session_id, detail=observation)
 
 
-def _read_backup(folder: Path | None, name: str) -> str | None:
-    if folder is None or "/" in name or "\\" in name or name.startswith("."):
-        return None
-    path = folder / name
+def _read_backup(path: Path) -> str | None:
     try:
+        if not path.is_file():
+            path = path.with_name(f"{path.name}.zst")  # in a kept archive
         if not path.is_file() or path.stat().st_size > _MAX_BACKUP_BYTES:
             return None
-        data = path.read_bytes()
-    except (OSError, ValueError):
+        data = source_for_path(path).read(0, _MAX_BACKUP_BYTES)
+    except (OSError, ValueError, SourceError):
         return None
     is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return data.decode("utf-16" if is_utf16 else "utf-8-sig", "replace").replace("\r\n", "\n")

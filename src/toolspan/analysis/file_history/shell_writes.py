@@ -12,24 +12,27 @@ import re
 from msgspec import Struct
 
 from toolspan.analysis.file_history.content import AppendEffect, FileContent, FileExcerpt, RemoveEffect, WriteEffect
-from toolspan.formats.codex.results import CommandResult
-from toolspan.shell.arguments import find_file_arguments
+from toolspan.shell.arguments import changes_files, read_arguments
+from toolspan.shell.plans import NotUnderstood, find_simple_commands, plan
 from toolspan.shell.program import program_basename
-from toolspan.shell.programs import find_programs, find_simple_commands
 from toolspan.shell.readonly import is_read_only, is_read_only_program
 from toolspan.shell.words import ShellWord
-from toolspan.shell.wrappers import expand_wrappers
+from toolspan.types.results import CommandResult
+from toolspan.types.session import with_upper_drive
 from toolspan.types.span import Span
 
 _WINDOWS_ROOT = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
 
 def absolute_path(path: str, folder: str | None) -> str:
-    """Return the absolute path without `.` and `..`, or a relative path if `folder` is unknown."""
+    """Return the absolute path without `.` and `..`, or a relative path if `folder` is unknown.
+
+    A Windows drive is in upper case.
+    """
     style = ntpath if _WINDOWS_ROOT.match(path) or _WINDOWS_ROOT.match(folder or "") else posixpath
     if folder and not path.startswith("~"):
         path = style.join(folder, path)
-    return style.normpath(path) if path else path
+    return with_upper_drive(style.normpath(path)) if path else path
 
 
 def is_within(path: str, folder: str) -> bool:
@@ -53,8 +56,9 @@ _TAB_STRIPPING_HEREDOC = "<<-"
 
 def explicit_writes(command: str, cwd: str | None) -> list[tuple[str, WriteEffect | AppendEffect | RemoveEffect]]:
     """Return the paths that a successful command wrote or removed; empty unless that is certain."""
-    parsed = find_programs(command)
-    if parsed.uncertainties or len(parsed.programs) != 1 or _TAB_STRIPPING_HEREDOC in command:
+    parsed = plan(command)
+    hides = isinstance(parsed, NotUnderstood) and parsed.hides_programs
+    if hides or len(parsed.programs) != 1 or _TAB_STRIPPING_HEREDOC in command:
         return []
     program = parsed.programs[0]
     if program.variables or program.nested:
@@ -67,8 +71,8 @@ def explicit_writes(command: str, cwd: str | None) -> list[tuple[str, WriteEffec
         if path and redirect.operator == ">>":
             return [(path, AppendEffect(content=program.stdin_text))]
     elif program.name == "rm" and not program.redirects:
-        files = find_file_arguments("rm", program.words[1:])
-        paths = [_static_path(word, cwd) for word in files.changed] if files else []
+        known = program.arguments
+        paths = [_static_path(word, cwd) for word in known.changed] if known.unknown is None else []
         options = "".join(word.text for word in program.words[1:] if word.text[:1] == "-")
         if all(paths) and not set(options) & set("rRd"):  # the files in a folder are unknown
             return [(path, RemoveEffect()) for path in paths if path]
@@ -136,10 +140,10 @@ def may_write(command: str, path: str, cwd: str | None) -> bool:
     """Return whether a command line may change, create or delete a file."""
     if is_read_only(command):
         return False
-    expanded = expand_wrappers(find_programs(command))
-    if expanded.uncertainties or expanded.code:
+    parsed = plan(command)
+    if parsed.code or (isinstance(parsed, NotUnderstood) and parsed.hides_programs):
         return True
-    programs = [entry.program for entry in expanded.programs]
+    programs = [entry.program for entry in parsed.reached]
     if any(program.name in ("cd", "pushd", "popd") for program in programs):
         cwd = None  # from here on, relative paths are ambiguous
     for program in programs:
@@ -151,8 +155,13 @@ def may_write(command: str, path: str, cwd: str | None) -> bool:
                 return True
         name, arguments = program_basename(program.name), program.words[1:]
         if program.words and name not in _CONTENT_PRESERVING_PROGRAMS and not is_read_only_program(name, arguments):
-            files = find_file_arguments(name, arguments)
-            if files is None or any(_may_name_path(word, path, cwd) for word in files.changed):
+            known = read_arguments(name, arguments)
+            if known.spec is None or known.spec.only or known.spec.grammar == "unknown":
+                return True
+            changed = known.changed
+            if known.unknown is not None and (name == "sed" or changes_files(name)):
+                changed = tuple(arguments)
+            if any(_may_name_path(word, path, cwd) for word in changed):
                 return True
     return False
 

@@ -36,7 +36,8 @@ from toolspan.errors import SourceError
 from toolspan.formats.jsonl import read_chunks
 from toolspan.formats.registry import format_of_path, get_format
 from toolspan.formats.source import COMPRESSED_SUFFIXES, BytesSource, is_remote, source_for_path, to_path
-from toolspan.reading.parallel import SERIAL_OBJECTS, encode_msgpack, fork_map
+from toolspan.reading.facts import encode_msgpack
+from toolspan.reading.parallel import SERIAL_OBJECTS, fork_map
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.transcript import read
 from toolspan.types.error_kinds import ErrorKind
@@ -45,7 +46,7 @@ from toolspan.types.span import Span, parse_timestamp
 from toolspan.types.state import State
 
 if TYPE_CHECKING:
-    from toolspan.reading.parallel import FileSummary
+    from toolspan.reading.facts import FileSummary
 
 
 _SERIAL_LIMIT_BYTES = 16 << 20
@@ -368,7 +369,7 @@ def _spans_from_mentions(file: str, call_ids: set[str]) -> dict[str, Span]:
     for span in read(BytesSource(b"".join(lines))).spans:
         is_clear_failure = span.state == "failed" and span.error_kind not in (None, "unknown") and not span.ambiguous
         # In a rollout, many other lines could change the state.
-        if (is_clear_failure or span.state == "succeeded") and get_format(span.call.dialect).states_are_local:
+        if (is_clear_failure or span.state == "succeeded") and get_format(span.call.client).states_are_local:
             spans[span.id] = span
     return {call_id: span for call_id, span in spans.items() if call_id in call_ids}
 

@@ -16,13 +16,15 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 from toolspan.errors import ToolspanError
-from toolspan.formats.source import COMPRESSED_SUFFIXES, is_remote
+from toolspan.formats.base import TextSide
+from toolspan.formats.registry import plugin_globs
+from toolspan.formats.source import COMPRESSED_SUFFIXES, is_member, is_remote
 from toolspan.reading.discovery import ProblemCallback, find_transcripts
 
-MatchSide = Literal["input", "result", "toolUseResult", "message"]
+MatchSide = TextSide
 """The place of a text. `toolUseResult` is the data that the client recorded beside a result for its own use."""
 MATCH_SIDES: tuple[MatchSide, ...] = get_args(MatchSide)
 
@@ -177,7 +179,9 @@ def _required_runs(expression: str) -> Iterator[str]:
 
 ALL_FILES_OPTIONS = ("--no-config", "--no-messages", "--no-ignore", "--hidden", "--text", "--encoding=none")
 """Options that make ripgrep search all files as bytes."""
-TRANSCRIPT_GLOBS = ("*.jsonl", "rollout-*.json", "session-*.json", "**/chats/*/*.json")
+TRANSCRIPT_GLOBS = (
+    "*.jsonl", "rollout-*.json", "session-*.json", "ses_*.json", "**/chats/*/*.json", "*trajectory.json", "*.atif.json",
+)  # fmt: skip
 """Glob patterns for the files of all formats. perf: repeated here, because importing every format
 slows down each search.
 """
@@ -231,7 +235,7 @@ def find_candidates(
         names = [str(path) for path in paths if not is_remote(path)]
         process = _start_ripgrep(
             [program, *ALL_FILES_OPTIONS, *_OFFSET_OPTIONS, f"--max-count={_MAX_LINES_PER_FILE}", *options,
-             "-e", os.fsdecode(pattern), "--", *names]
+             *(f"--glob={glob}" for glob in plugin_globs()), "-e", os.fsdecode(pattern), "--", *names]
         )  # fmt: skip
     try:  # ripgrep works while the folders are walked
         files = {str(file.path): file for path in paths for file in find_transcripts(path, problem)}
@@ -255,6 +259,7 @@ def find_candidates(
         or path in matches
         or path.endswith(COMPRESSED_SUFFIXES)
         or is_remote(path)
+        or is_member(path)
         or file.path.is_symlink()
     ]
 

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import count
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.analysis.search.query import ByteFilter, MatchSide, SearchQuery
 from toolspan.errors import SourceError
-from toolspan.formats import json_repair
-from toolspan.formats.claude import records
-from toolspan.formats.claude.messages import parse_entry_messages
-from toolspan.formats.claude.records import CALL_BLOCK_TYPES
-from toolspan.formats.decoding import extract_text
+from toolspan.formats.base import LineText
+from toolspan.formats.decoding import iter_strings
 from toolspan.formats.jsonl import CHUNK_SIZE, MAX_LINE_LENGTH, LineChunk, read_chunks
 from toolspan.formats.registry import choose_format, format_of_path
 from toolspan.formats.source import BytesSource, Source, source_for_path
@@ -69,7 +65,7 @@ class TextHit(Struct, frozen=True, kw_only=True, gc=False):
     length: int
 
 
-_SearchText = tuple[str, TextHit]
+_SearchText = tuple[str, TextHit | LineText]
 """Decoded text from a call or message, and the hit to report if it contains a term."""
 
 
@@ -99,11 +95,20 @@ def scan_file(
         beginning = source.read(0, _FORMAT_PROBE_BYTES)
         if format_of_path(source.name).reads_whole_files or b"\n" not in beginning:
             beginning = source.read(0, CHUNK_SIZE)
+        transcript_format = choose_format(source.name, beginning, 0, len(beginning))
         texts: Iterator[_SearchText]
-        if choose_format(source.name, beginning, 0, len(beginning)).reads_whole_files:
-            texts = _rollout_texts(path, list(lines), sides)
+        if transcript_format.reads_whole_files:
+            texts = _file_texts(path, list(lines), sides)
         else:
-            texts = (text for offset, data in lines for text in _claude_texts(offset, data, query, sides))
+
+            def may_match(body: bytes) -> bool:
+                return any(term.byte_filter.may_match(body) for term in query.terms)
+
+            texts = (
+                (text.text, text)
+                for offset, data in lines
+                for text in transcript_format.line_texts(data, offset, sides, may_match)
+            )
         for text, hit in texts:
             matches = [term.expression.search(text) for term in query.terms]
             first = next((match for match in matches if match), None)
@@ -113,10 +118,25 @@ def scan_file(
                 after = _collapse_whitespace(text[end : end + 4 * SNIPPET_CHARS])[:SNIPPET_CHARS]
                 snippet = Snippet(before, _collapse_whitespace(text[start:end]), after)
                 term_bits = sum(1 << n for n, match in enumerate(matches) if match)
-                hits.append(replace(hit, term_bits=term_bits, snippet=snippet))
+                text_hit = _make_hit(hit) if isinstance(hit, LineText) else hit
+                hits.append(replace(text_hit, term_bits=term_bits, snippet=snippet))
     except SourceError as error:
         problem = str(error)
     return FileScan(file=path, hits=hits, passed=lines.passed, problem=problem)
+
+
+def _make_hit(text: LineText) -> TextHit:
+    return TextHit(
+        side=text.side,
+        call=text.call,
+        voice=text.voice,
+        at=text.at,
+        session=text.session,
+        agent=text.agent,
+        cwd=text.cwd,
+        offset=text.offset,
+        length=text.length,
+    )
 
 
 class _CandidateLines:
@@ -177,86 +197,8 @@ def _collapse_whitespace(text: str) -> str:
     return f"{' ' * text[0].isspace()}{collapsed}{' ' * text[-1].isspace()}"
 
 
-# --- Claude Code: each line is decoded separately
-
-
-def _claude_texts(offset: int, data: bytes, query: SearchQuery, sides: frozenset[MatchSide]) -> Iterator[_SearchText]:
-    """Yield the searchable text in a line. For a damaged line, this is the text that can be recovered."""
-    try:
-        entries = [(records.decode_entry(data).entry, offset, data)]
-    except ValueError:
-        entries = [
-            (records.decode_entry(piece.data).entry, offset + piece.offset, piece.data)
-            for piece in json_repair.recover_objects(data).pieces
-        ]
-    for entry, at, entry_data in entries:
-        hit = TextHit(
-            side="message",
-            at=entry.timestamp,
-            session=entry.session,
-            agent=entry.agent_id,
-            cwd=entry.cwd,
-            offset=at,
-            length=len(entry_data),
-        )
-        if "message" in sides:
-            location = SourceLocation("", 1, 0, len(entry_data))
-            for message in parse_entry_messages(entry, location, BytesSource(entry_data)):
-                yield message.text, replace(hit, voice=message.voice)
-        if entry.type in ("user", "assistant"):
-            yield from _call_texts(entry, entry_data, hit, query, sides)
-
-
-def _call_texts(
-    entry: records.Entry, data: bytes, hit: TextHit, query: SearchQuery, sides: frozenset[MatchSide]
-) -> Iterator[_SearchText]:
-    """Yield the inputs and results of the calls in a line."""
-
-    def may_match(body: Raw | bytes) -> bool:
-        return any(term.byte_filter.may_match(bytes(body)) for term in query.terms)
-
-    content = entry.message.content if entry.message else None
-    bodies: records.EntryBodies | None = None
-    generated_ids = (f"byte-{hit.offset}.{n}" for n in count())  # the same ids that reading generates
-    for n, block in enumerate(content if type(content) is list else ()):
-        if block.type in CALL_BLOCK_TYPES:
-            call = block.id or next(generated_ids)
-            bodies = bodies or records.decode_bodies(data)
-            call_input = bodies.blocks[n].input
-            if "input" in sides and may_match(call_input):
-                for text in _iter_strings(call_input):
-                    yield text, replace(hit, side="input", call=call)
-        elif block.type.endswith("tool_result"):
-            call = block.tool_use_id or next(generated_ids)
-            if "result" in sides and may_match(block.content):
-                yield extract_text(block.content), replace(hit, side="result", call=call)
-            bodies = bodies or (records.decode_bodies(data) if "toolUseResult" in sides else None)
-            structured = bodies.structured if bodies and "toolUseResult" in sides else None
-            for text in _iter_strings(structured) if structured and may_match(structured) else ():
-                yield text, replace(hit, side="toolUseResult", call=call)
-
-
-def _iter_strings(body: bytes | Raw) -> Iterator[str]:
-    """Yield every string value in a JSON document; nothing if it is invalid."""
-    data = bytes(body)
-    try:
-        pending = [json_repair.decode_document(data)] if data else []
-    except ValueError:
-        return
-    while pending:
-        value = pending.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, dict):
-            pending.extend(reversed(value.values()))
-        elif isinstance(value, list):
-            pending.extend(reversed(value))
-
-
-# --- Codex: a rollout is read as a whole, because its lines depend on each other
-
-
-def _rollout_texts(path: str, lines: list[tuple[int, bytes]], sides: frozenset[MatchSide]) -> Iterator[_SearchText]:
+def _file_texts(path: str, lines: list[tuple[int, bytes]], sides: frozenset[MatchSide]) -> Iterator[_SearchText]:
+    """Yield the texts in a file whose lines depend on each other, if any of `lines` may contain a term."""
     if not lines:
         return
     source = source_for_path(path)
@@ -283,7 +225,7 @@ def _rollout_texts(path: str, lines: list[tuple[int, bytes]], sides: frozenset[M
         }
         if "input" in sides and call.place and (marked is None or call.place in marked):
             hit = replace(make_hit("input", call.requested_at, call.agent_id, call.place), **facts)
-            for text in _iter_strings(call.raw_input):
+            for text in iter_strings(call.raw_input):
                 yield text, hit
         if "result" in sides and result and (marked is None or result.place in marked):
             yield result.text, replace(make_hit("result", result.finished_at, call.agent_id, result.place), **facts)

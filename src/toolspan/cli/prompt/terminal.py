@@ -156,8 +156,6 @@ ReadLine = Callable[[str], Awaitable[str | None]]
 """A function that shows a prompt and returns the line, or None at the end of the input."""
 WriteText = Callable[[str], Awaitable[None]]
 
-ASK_USER_QUESTION = "AskUserQuestion"
-
 
 async def ask_questions(
     tool_input: Mapping[str, object], write_text: WriteText, read_line: ReadLine
@@ -169,24 +167,26 @@ async def ask_questions(
         lines = ["", f"  {escape_invisible(str(question['question']))}"]
         for number, option in enumerate(question["options"], 1):
             label, description = (escape_invisible(str(option[key])) for key in ("label", "description"))
-            lines.append(f"    {number} {label}: {description}")
+            lines.append(f"    {number} {label}: {description}".removesuffix(": "))
         await write_text("\n".join(lines) + "\n")
         labels = [str(option["label"]) for option in question["options"]]
-        answer = await _read_answer(labels, read_line, several=question.get("multiSelect") is True)
+        several, optional = question.get("multiSelect") is True, question.get("optional") is True
+        answer = await _read_answer(labels, read_line, several=several, optional=optional)
         if answer is None:
             return None
         replies[str(question["question"])] = answer
     return {**tool_input, "answers": replies}
 
 
-async def _read_answer(labels: Sequence[str], read_line: ReadLine, *, several: bool) -> str | None:
-    how = "numbers" if several else "a number"
+async def _read_answer(labels: Sequence[str], read_line: ReadLine, *, several: bool, optional: bool) -> str | None:
+    how = f"with {'numbers' if several else 'a number'}, or in your own words" if labels else "in your own words"
+    end = "leave it out" if optional else "no answer"
     while True:
-        reply = await read_line(f"Answer with {how}, or in your own words (empty: no answer): ")
+        reply = await read_line(f"Answer {how} (empty: {end}): ")
         if not reply:
-            return None
+            return "" if optional and reply is not None else None
         tokens = reply.replace(",", " ").split()
-        if not all(token.isdecimal() for token in tokens):
+        if not labels or not all(token.isdecimal() for token in tokens):
             return reply
         numbers = [int(token) for token in tokens]
         fits = all(1 <= number <= len(labels) for number in numbers)

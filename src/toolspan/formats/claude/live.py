@@ -31,8 +31,8 @@ class LivePairing(Pairing, LiveCallPairing[CallBuilder]):
     def _add_assistant(self, entry: Entry, at: int) -> None:
         conversation = entry.agent_id or entry.parent_tool_use_id_snake or ""
         # A line from an inline subagent without an id may belong to any of several subagents.
-        is_ambiguous = entry.is_sidechain and not conversation
-        pending = None if is_ambiguous else self._pending_builders.get(conversation)
+        may_be_renamed = entry.is_sidechain and not conversation
+        pending = None if may_be_renamed else self._pending_builders.get(conversation)
         message = entry.message
         if pending and message is not None and message.id and message.model != "<synthetic>":
             # Calls from earlier messages can no longer get a result.
@@ -119,10 +119,10 @@ class _LiveSideRecords(SideRecords):
 _MAX_FILE_SIZE = 1 << 16
 
 
-def list_running_processes(config: Path) -> list[RunningProcess]:
-    """Return the processes listed in the client's folder, sorted by process id."""
+def list_running_processes(folder: Path) -> list[RunningProcess]:
+    """Return the processes with a status file in a folder, sorted by process id."""
     try:
-        paths = sorted(path for path in (config / "sessions").iterdir() if path.name.endswith(".json"))
+        paths = sorted(path for path in folder.iterdir() if path.name.endswith(".json"))
     except OSError:
         return []
     entries = (read_small_json(path, RunningProcess, _MAX_FILE_SIZE) for path in paths)

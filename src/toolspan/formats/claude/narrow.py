@@ -16,9 +16,10 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, inspect
 
-from toolspan.formats.claude import results
-from toolspan.formats.claude import work_results as work
-from toolspan.formats.claude.results import (
+from toolspan.types import inputs, results
+from toolspan.types import work_results as work
+from toolspan.types.inputs import ToolInput, UnknownInput, decode_json, decode_json_or_text
+from toolspan.types.results import (
     BashResult,
     ErrorText,
     GrepResult,
@@ -29,8 +30,6 @@ from toolspan.formats.claude.results import (
     ToolResult,
     UnknownResult,
 )
-from toolspan.types import inputs
-from toolspan.types.inputs import ToolInput, UnknownInput, decode_json, decode_json_or_text
 
 T = TypeVar("T", bound=Struct)
 

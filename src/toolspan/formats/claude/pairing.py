@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,7 @@ from toolspan.formats.claude.records import (
     LAUNCHED_STATUSES,
     NOTICE_START,
     TASK_OUTPUT_TOOLS,
+    TASK_TOOLS,
     BlockBody,
     Entry,
     EntryBodies,
@@ -43,9 +44,9 @@ from toolspan.formats.pairing import (
     refine_exit_status,
 )
 from toolspan.formats.source import Source
-from toolspan.types.error_kinds import parse_exit_code, unwrap_error_text
+from toolspan.types.error_kinds import denial_message, parse_exit_code, unwrap_error_text
 from toolspan.types.ids import CallId, SourceLocation
-from toolspan.types.span import Branch, Call, DuplicateRecord, Event, Evidence, Permission, Result, Span
+from toolspan.types.span import Branch, Call, DuplicateRecord, Event, Evidence, Hook, Permission, Result, Span
 from toolspan.types.tool_kinds import tool_kind, tools_of_kinds
 
 if TYPE_CHECKING:
@@ -208,10 +209,13 @@ def parse_result(call: Call, block: MessageBlock, entry: Entry, at: int) -> Infe
         persisted_path=persisted,
         background_task=background,
         reported_ms=facts.reported_ms,
+        records_changes=facts.bash_edit_diff is not None,
         body_store=call.body_store,
     )
     agent = facts.agent_id or (find_agent_id(text) if text and tool_kind(tool) == "agent" else None)
-    return InferredResult(result, inference, error_text[:_ERROR_TEXT_LIMIT] if inference.kind else "", agent)
+    if not inference.rejection:  # a rejection contains the user's words
+        error_text = error_text[:_ERROR_TEXT_LIMIT]
+    return InferredResult(result, inference, error_text if inference.kind else "", agent)
 
 
 @lru_cache(maxsize=64)
@@ -332,6 +336,7 @@ class Pairing(CallPairing[CallBuilder]):
         message = entry.message
         starter = entry.parent_tool_use_id_snake
         if entry.is_sidechain:
+            self.has_sidechains = True
             self._warmups.add(entry)
             if entry.agent_id is None:
                 starter = self._inline_agents.find_owner(entry) or starter
@@ -377,18 +382,20 @@ class Pairing(CallPairing[CallBuilder]):
         agent = entry.agent_id
         batch = (entry.message and entry.message.id) or entry.uuid or _fallback_id(at)
         prompt = entry.prompt_id or self._prompt_id
+        target = block.input.format_summary() if block.input else None
         previous = self._previous_call  # to save memory, ids equal to those of the previous call are shared
         call = self._previous_call = Call(
             id=call_id,
             tool=sys.intern(block.name or ""),
             at=at,
             requested_at=entry.timestamp,
-            target=block.input.format_summary() if block.input else None,
+            target=target,
             session_id=previous.session_id if session == previous.session_id else session,
             agent_id=previous.agent_id if agent == previous.agent_id else agent,
             message_id=previous.message_id if batch == previous.message_id else batch,
             prompt_id=previous.prompt_id if prompt == previous.prompt_id else prompt,
             parent_call=previous.parent_call if starter == previous.parent_call else starter,
+            continues=self.side_records.starters_by_task.get(target or "") if block.name in TASK_TOOLS else None,
             body_store=self._body_store,
         )
         if starts_agent and block.input:
@@ -466,6 +473,8 @@ class Pairing(CallPairing[CallBuilder]):
             self._apply_result(builder, block, entry, at)
         if builder.call.tool in TASK_OUTPUT_TOOLS and builder.call.target and b"<status>" in bytes(block.content):
             self.side_records.add_task_end(builder.call.target, extract_text(block.content), entry.timestamp, at)
+        if builder.call.continues and builder.inference and builder.inference.state in ("succeeded", "interrupted"):
+            self.side_records.add_poll(builder.call.continues, entry.timestamp)
         if entry.permission_decision is not ABSENT or entry.tool_denial_kind:
             decision = decode_permission_decision(entry.permission_decision)
             if decision and decision.decision:
@@ -509,6 +518,13 @@ class Pairing(CallPairing[CallBuilder]):
     def agent_starters(self) -> dict[str, str]:
         return {agent: call_id for call_id, agent in self.side_records.agents_by_call.items()} | self._starters
 
+    @property
+    def hooks(self) -> Mapping[str, Sequence[Hook]]:
+        """The hooks that ran, by the id of the call or of the event for which they ran."""
+        events = self.side_records.events.items()
+        hooks = {name: [event for event in group if isinstance(event, Hook)] for name, group in events}
+        return {name: group for name, group in hooks.items() if group}
+
     def _set_branches(self, branches: Branches) -> None:
         """Set the branch of each message, which all its calls share regardless of where their results are."""
         marks: dict[str, int] = {}
@@ -548,7 +564,7 @@ class Pairing(CallPairing[CallBuilder]):
             state=inference.state,
             evidence=inference.evidence,
             error_kind=inference.kind,
-            message=builder.error_text or None,
+            message=denial_message(builder.error_text),
             events=events,
             background=background and inference.state == "succeeded",
             ambiguous=inference.ambiguous,

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from glob import escape
 from pathlib import Path
 
 from toolspan.formats.base import FileName
 from toolspan.formats.registry import parse_file_name
-from toolspan.formats.source import COMPRESSED_SUFFIXES, to_path
+from toolspan.formats.side_files import HOOK_LOG_NAME, meta_path, session_folder
 
 MAX_PROJECT_NAME_LENGTH = 200
 _AGENT_NAME = re.compile(r"(?:agent-|acompact-)(.+)")
-HOOK_LOG_NAME = "toolspan-hooks.jsonl"
-"""The log that toolspan's hooks write to a session's folder."""
+_SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NOT_TRANSCRIPTS = frozenset({"history.jsonl", "journal.jsonl", "session_index.jsonl", HOOK_LOG_NAME})
-
-
-def config_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the user's Claude Code folder."""
-    named = environ.get("CLAUDE_CONFIG_DIR")
-    if named:
-        return Path(named).expanduser()
-    return Path(environ.get("HOME") or Path.home()) / ".claude"
 
 
 def project_name(cwd: str) -> str:
@@ -60,27 +51,22 @@ def _last_folder(folders: Sequence[str]) -> str | None:
     return (folders[-1] or None) if folders else None
 
 
-def meta_path(path: Path) -> Path:
-    """Return the metadata file that records which call started a subagent."""
-    return path.with_name(parse_file_name(path).stem + ".meta.json")
+def side_paths(path: Path) -> list[Path]:
+    """Return where the client writes other files of a session or subagent; they need not exist."""
+    name = parse_file_name(path)
+    if name.role == "agent":
+        return [meta_path(path)]
+    home = path.parent.parent.parent
+    if path.parent.parent.name != "projects":
+        return [session_folder(path)]
+    todos = sorted((home / "todos").glob(f"{escape(name.stem)}*.json"))
+    return [session_folder(path), home / "file-history" / name.stem, *todos]
 
 
-def session_folder(path: Path) -> Path:
-    """Return the folder for a session's side files, such as subagents and spilled results."""
-    return path.with_name(parse_file_name(path).stem)
-
-
-def hook_log_path(path: Path) -> Path:
-    """Return the path of the log in which toolspan's hooks record a session and its subagents."""
-    return to_path(hook_log_path_str(str(path)))
-
-
-def hook_log_path_str(path: str) -> str:
-    """Return the path of the hook log as a string, which is cheaper for very many files."""
-    folder, below, name = path.rpartition(os.sep)
-    above, sep, last = folder.rpartition(os.sep)
-    if last == "subagents":
-        return f"{above}{sep}{HOOK_LOG_NAME}"
-    if name.endswith(COMPRESSED_SUFFIXES):
-        name = name.rpartition(".")[0]
-    return f"{folder}{below}{name.removesuffix('.jsonl')}{os.sep}{HOOK_LOG_NAME}"
+def orphaned_side_paths(root: Path) -> list[Path]:
+    """Return copies of edited files and todo lists of sessions without anything below the folder `projects`."""
+    if root.name != "projects" or not root.is_dir():
+        return []
+    sessions = {match[0] for path in root.glob("*/*") if (match := _SESSION_ID.match(path.name))}
+    sides = [*sorted(root.parent.glob("file-history/*")), *sorted(root.parent.glob("todos/*.json"))]
+    return [path for path in sides if (match := _SESSION_ID.match(path.name)) and match[0] not in sessions]

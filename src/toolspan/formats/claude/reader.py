@@ -14,21 +14,20 @@ from pathlib import Path
 from msgspec import Struct
 
 from toolspan.formats import json_repair
-from toolspan.formats.base import AgentOrigin, ContentCollector, ReadScope, TranscriptContent
+from toolspan.formats.base import AgentOrigin, ContentCollector, FileBackup, ReadScope, TranscriptContent
 from toolspan.formats.checks import ResumeBehavior, make_finding
 from toolspan.formats.claude import records
-from toolspan.formats.claude.evidence import read_processes
 from toolspan.formats.claude.messages import parse_entry_messages
 from toolspan.formats.claude.pairing import Pairing, SubagentFilter
-from toolspan.formats.claude.paths import meta_path, session_folder
 from toolspan.formats.claude.records import Entry
 from toolspan.formats.claude.session_info import SessionInfoCollector
 from toolspan.formats.claude.tree import RecordTree
-from toolspan.formats.jsonl import JsonLine, LineChunk
+from toolspan.formats.jsonl import JsonLine, LineChunk, read_lines
 from toolspan.formats.lines import TranscriptReader, pack_places
 from toolspan.formats.pairing import Branches
 from toolspan.formats.processes import is_running
 from toolspan.formats.registry import is_inside_folder, parse_file_name
+from toolspan.formats.side_files import meta_path, session_folder
 from toolspan.formats.source import Source, is_remote, read_small_json, to_path
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.session import Finding, Message, RequestUsage, SessionInfo
@@ -47,7 +46,7 @@ class ClaudeReader(TranscriptReader[Entry]):
     def __init__(self, source: Source, *, scope: ReadScope = "all") -> None:
         super().__init__(source)
         self.pairing: Pairing = Pairing(source)
-        self.session_info: SessionInfoCollector = SessionInfoCollector(calls_only=scope == "calls")
+        self.session_info: SessionInfoCollector = SessionInfoCollector()
         self.tree = RecordTree()
         self._subagents = SubagentFilter() if scope == "requests" else None
 
@@ -75,6 +74,11 @@ class ClaudeReader(TranscriptReader[Entry]):
     def messages(self) -> Iterator[Message]:
         for entry, place in self.records():
             yield from parse_entry_messages(entry, place, self.source)
+
+    def messages_in(self, lines: Sequence[tuple[int, bytes]]) -> Iterator[Message]:
+        for offset, data in lines:
+            place = SourceLocation(self.source.name, 1, offset, len(data))
+            yield from parse_entry_messages(records.decode_entry(data).entry, place, self.source)
 
     def read_content(self, info: SessionInfo, spans: Sequence[Span]) -> TranscriptContent:
         content = ClaudeContent(self.source, self.session_info)
@@ -143,6 +147,8 @@ class ClaudeReader(TranscriptReader[Entry]):
 
 def _check_leftovers(spans: Sequence[Span], file: Path) -> Iterator[Finding]:
     """Yield findings about commands that were running, or still are, after their session was killed."""
+    from toolspan.formats.evidence import read_processes  # perf: imports modules that reading does not need
+
     recorded = read_processes(file)
     is_recording = recorded.session is not None and is_running(*recorded.session)
     running = {} if is_recording else recorded.running()
@@ -178,7 +184,7 @@ def _check_sidecars(spans: Sequence[Span], file: Path) -> Iterator[Finding]:
 def _check_patches(spans: Sequence[Span]) -> Iterator[Finding]:
     """Yield one finding for each reason why recorded patches do not apply to the recorded content."""
     from toolspan.diffs import Mismatch, verify  # perf: only `doctor` needs it
-    from toolspan.formats.claude.results import EditResult, MultiEditResult, WriteResult
+    from toolspan.types.results import EditResult, MultiEditResult, WriteResult
 
     places_by_reason: dict[str, list[SourceLocation]] = {}
     for span in spans:
@@ -304,4 +310,19 @@ RESUME_BEHAVIOR: dict[str, ResumeBehavior] = {
     "parent_cycle": ResumeBehavior("ignores it", "2.0.65 never finishes"),
     "foreign_session": ResumeBehavior("uses the file's name"),
 }  # fmt: skip
-"""Behaviour observed in real clients; `python -m tests.oracle --defects` repeats the observation."""
+"""Behaviour observed in real clients; `python -m lab.oracle --defects` repeats the observation."""
+
+
+def find_backups(source: Source, session: str | None) -> Iterator[FileBackup]:
+    """Yield the copies of files that a transcript records and whose place is known, each once."""
+    seen: set[records.Backup] = set()
+    parents = to_path(source.name).parents
+    folder = parents[2] / "file-history" / session if session is not None and len(parents) > 3 else None
+    for line in read_lines(source):
+        for backup in records.parse_backups(line.data):
+            name = backup.name
+            is_safe = name is None or (folder and not name.startswith(".") and not {"/", "\\"} & set(name))
+            if is_safe and backup not in seen:
+                seen.add(backup)
+                copy = None if name is None or folder is None else folder / name
+                yield FileBackup(backup.path, copy, backup.at, line.number)

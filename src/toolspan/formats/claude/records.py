@@ -56,6 +56,10 @@ LAUNCHED_STATUSES = ("async_launched", "remote_launched", "teammate_spawned")
 """Statuses of calls that return immediately and continue in the background."""
 
 
+class _AnyObject(Struct, gc=False):
+    """An object whose fields are not needed."""
+
+
 class StructuredFacts(Struct, gc=False):
     """The fields of a structured result that determine a call's state."""
 
@@ -71,6 +75,7 @@ class StructuredFacts(Struct, gc=False):
     duration_ms: int | float | None = field(default=None, name="durationMs")
     duration_seconds: int | float | None = field(default=None, name="durationSeconds")
     total_duration_ms: int | float | None = field(default=None, name="totalDurationMs")
+    bash_edit_diff: _AnyObject | None = field(default=None, name="bashEditDiff")
 
     @property
     def is_abnormal(self) -> bool:
@@ -86,6 +91,7 @@ class StructuredFacts(Struct, gc=False):
             or self.agent_id
             or self.is_async
             or self.persisted_output_path is not None
+            or self.bash_edit_diff is not None
             or self.status in LAUNCHED_STATUSES
         )
 
@@ -161,37 +167,9 @@ def decode_permission_decision(raw: Raw) -> PermissionDecision | None:
         return None
 
 
-class TaskNotice(NamedTuple):
-    """A notification about a background task."""
-
-    task_id: str | None
-    call_id: str | None
-    status: str | None
-    summary: str | None
-
-
-_NOTICE = r"(?s)<(task|bash)-notification>(.*?)(?:</\1-notification>|\Z)"
-_TAG = r"(?s)<(task-id|shell-id|tool-use-id|status|summary)>(.*?)</\1>"
-
-
-def parse_task_notices(text: str) -> list[TaskNotice]:
-    """Return the task notifications in `text`. Old clients record the shell instead of the call that started it."""
-    if "-notification>" not in text:
-        return []
-    all_tags = [dict(re.findall(_TAG, body)) for _, body in re.findall(_NOTICE, text)]
-    return [
-        TaskNotice(
-            tags.get("task-id") or tags.get("shell-id"),
-            tags.get("tool-use-id"),
-            tags.get("status"),
-            tags.get("summary"),
-        )
-        for tags in all_tags
-    ]
-
-
 NOTICE_START = re.compile(rb"<(?:task|bash)-notification")
 TASK_OUTPUT_TOOLS = frozenset({"BashOutput", "TaskOutput", "AgentOutputTool"})
+TASK_TOOLS = TASK_OUTPUT_TOOLS | {"KillShell", "KillBash", "TaskStop"}
 _TASK_STATUS = r"<status>(completed|failed|killed)</status>"
 _TASK_EXIT_CODE = r"<exit_code>(-?\d{1,9})</exit_code>"
 _TASK_OUTPUT = r"(?s)<(?:stdout|stderr|output)>\n?(.*?)\n?</(?:stdout|stderr|output)>"
@@ -343,6 +321,10 @@ class Entry(Struct, gc=False):
     custom_title: str | None = field(default=None, name="customTitle")
     permission_denials: list[CallReference] | None = None
     deferred_tool_use: CallReference | None = None
+    hook_infos: Raw = field(default=ABSENT, name="hookInfos")
+    hook_errors: Raw = field(default=ABSENT, name="hookErrors")
+    prevented_continuation: bool | None = field(default=None, name="preventedContinuation")
+    stop_reason: Raw = field(default=ABSENT, name="stopReason")
 
     @property
     def session(self) -> SessionId | None:

@@ -16,13 +16,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from toolspan.formats import json_repair
+from toolspan.formats import evidence, json_repair
 from toolspan.formats.base import RepairChange, RepairResult
-from toolspan.formats.claude import evidence
-from toolspan.formats.claude.evidence import CallEvidence, collect_evidence, format_unanswered
-from toolspan.formats.claude.paths import session_folder
+from toolspan.formats.evidence import CallEvidence, collect_evidence, format_unanswered
 from toolspan.formats.jsonl import make_folder, read_lines
 from toolspan.formats.registry import parse_file_name
+from toolspan.formats.side_files import session_folder
 from toolspan.formats.source import Source, source_for_path
 from toolspan.types.span import parse_timestamp
 

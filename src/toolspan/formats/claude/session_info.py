@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from toolspan.formats.claude.messages import message_author
 from toolspan.formats.claude.records import ApiMessage, Entry, MessageUsage
 from toolspan.formats.decoding import extract_text
-from toolspan.types.session import RequestUsage, SessionInfo, Tokens, shorten_prompt
+from toolspan.types.session import RequestUsage, SessionInfo, Tokens, shorten_prompt, with_upper_drive
 
 
 class TokenCounter:
@@ -119,11 +119,10 @@ _TITLE_RANKS = {"summary": 1, "ai-title": 2, "custom-title": 3}
 
 
 class SessionInfoCollector(TokenCounter):
-    """Facts and token counts collected from one conversation; `calls_only` omits tokens, titles and prompts."""
+    """Facts and token counts collected from one conversation."""
 
-    def __init__(self, *, calls_only: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._calls_only = calls_only
         self._last_session_id: str | None = None
         self._last_version: str | None = None
         self._session_ids: dict[str, None] = {}
@@ -147,14 +146,12 @@ class SessionInfoCollector(TokenCounter):
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Add entries in file order."""
-        calls_only, add_usage = self._calls_only, self.add_usage
+        add_usage = self.add_usage
         session_id, version, has_root = self._last_session_id, self._last_version, bool(self._root_uuid)
         for entry in entries:
             if entry.session_id != session_id or entry.version != version or not has_root:
                 self._update_identity(entry)
                 session_id, version, has_root = self._last_session_id, self._last_version, bool(self._root_uuid)
-            if calls_only:
-                continue
             kind = entry.type
             if kind == "assistant":
                 if entry.message is not None:
@@ -197,7 +194,7 @@ class SessionInfoCollector(TokenCounter):
             return  # perf: most user lines contain only results
         if message_author(entry) != "prompt":
             return
-        self._prompt_count += 1
+        self._prompt_count += entry.forked_from is None and not entry.is_sidechain  # those of a person in this session
         if self._first_prompt is None and not entry.is_sidechain:
             if isinstance(content, list):
                 content = next((extract_text(block.text) for block in content if block.type == "text"), "")
@@ -213,7 +210,7 @@ class SessionInfoCollector(TokenCounter):
             forked_from=self._forked_from,
             versions=tuple(self._versions),
             models=tuple(self._models),
-            cwd=self._cwd,
+            cwd=self._cwd and with_upper_drive(self._cwd),
             git_branch=self._git_branch,
             title=self._title[1] if self._title else None,
             first_prompt=self._first_prompt,

@@ -5,20 +5,22 @@
 
 from __future__ import annotations
 
-from msgspec import structs
+from typing import TypeGuard
+
+import msgspec
+from msgspec import Struct, field, structs
 
 from toolspan.formats.claude.messages import user_text
 from toolspan.formats.claude.records import (
+    ABSENT,
     NOTICE_START,
     Attachment,
     Entry,
-    TaskNotice,
     parse_task_end,
-    parse_task_notices,
 )
-from toolspan.formats.decoding import extract_text
+from toolspan.formats.decoding import TaskNotice, extract_text, parse_task_notices
 from toolspan.types.ids import CallId, SourceLocation
-from toolspan.types.span import Event, Hook, HookOutcome, Note, Notification, Progress, parse_timestamp
+from toolspan.types.span import POLL, Event, Hook, HookOutcome, Note, Notification, Progress, parse_timestamp
 
 _HOOK_OUTCOMES: dict[str, HookOutcome] = {
     "hook_success": "success",
@@ -52,7 +54,7 @@ class SideRecords:
         self.deferred_ids: set[str] = set()
         self.denied_ids: set[str] = set()
         self.agents_by_call: dict[str, str] = {}
-        self.starters_by_task: dict[str, str] = {}
+        self.starters_by_task: dict[str, CallId] = {}
         """Ids of the calls that started background tasks, by task id."""
         self._seen_notices: set[tuple[str | None, str | None, str | None]] = set()
         """Notifications already added, since the same one may be queued, attached and repeated in a message."""
@@ -75,6 +77,8 @@ class SideRecords:
             case "tool_progress" if entry.tool_use_id_snake is not None:
                 self.started_ids.add(entry.tool_use_id_snake)
                 self._count_progress(entry.tool_use_id_snake, "tool_progress", entry.timestamp)
+            case "system" if entry.subtype == "stop_hook_summary":
+                self._add_stop_hooks(entry, at)
             case "system" if entry.subtype == "permission_denied":
                 self.denied_ids.add(entry.tool_use_id or entry.tool_use_id_snake or "")
 
@@ -89,6 +93,10 @@ class SideRecords:
         starter, end = self.starters_by_task.get(task_id), parse_task_end(text)
         if starter is not None and end is not None:
             self._add_notification(TaskNotice(task_id, starter, end.status, end.summary), end.output, time, at)
+
+    def add_poll(self, call_id: CallId, time: str | None) -> None:
+        """Add a call that read the output of the background command that `call_id` started, or stopped it."""
+        self._count_progress(call_id, POLL, time)
 
     def _add_notification(self, notice: TaskNotice, output: str | None, time: str | None, at: int) -> None:
         call_id = notice.call_id or self.starters_by_task[notice.task_id or ""]
@@ -152,6 +160,9 @@ class SideRecords:
         if call_id is None:
             return
         place, text = self._location_of(at), _attachment_text(note)
+        objection = _decode_objection(note)
+        if objection is not None and objection.text is not None:
+            text = objection.text.removeprefix(f"[{objection.command}]: ")[:_NOTE_TEXT_LIMIT]
         outcome = _HOOK_OUTCOMES.get(note.type)
         if outcome is None:
             self._add_event(call_id, Note(kind=note.type, text=text, at=entry.timestamp, place=place))
@@ -167,7 +178,7 @@ class SideRecords:
             point=point,
             name=note.hook_name or point,
             outcome=outcome,
-            command=note.command,
+            command=note.command or (objection.command if objection is not None else None),
             exit_code=note.exit_code,
             duration_ms=note.duration_ms,
             text=text,
@@ -176,8 +187,62 @@ class SideRecords:
         )
         self._add_event(call_id, hook)
 
+    def _add_stop_hooks(self, entry: Entry, at: int) -> None:
+        """Add the hooks that ran when the model stopped, unless each already has its own record."""
+        event_id = entry.tool_use_id or entry.uuid or ""
+        known = {event.command for event in self.events.get(event_id, ()) if _has_ended(event)}
+        try:
+            infos = msgspec.json.decode(entry.hook_infos, type=list[_HookInfo])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return
+        problem = extract_text(entry.hook_errors) or extract_text(entry.stop_reason)
+        outcome: HookOutcome = "success"
+        if entry.prevented_continuation:
+            outcome = "stopped"
+        elif problem and len(infos) == 1:  # the record does not name the hook that failed
+            outcome = "error"
+        for info in infos:
+            if info.command in known:
+                continue
+            hook = Hook(
+                point="Stop",
+                name="Stop",
+                outcome=outcome,
+                command=info.command,
+                duration_ms=info.duration_ms,
+                text=problem[:_NOTE_TEXT_LIMIT] if outcome != "success" and problem else None,
+                at=entry.timestamp,
+                place=self._location_of(at),
+            )
+            self._add_event(event_id, hook)
+
     def _add_event(self, call_id: str, event: Event) -> None:
         self.events.setdefault(call_id, []).append(event)
+
+
+class _Objection(Struct, gc=False):
+    """The reason with which a hook blocked a call, and the command that gave it."""
+
+    text: str | None = field(default=None, name="blockingError")
+    command: str | None = None
+
+
+def _decode_objection(note: Attachment) -> _Objection | None:
+    try:
+        return msgspec.json.decode(note.blocking_error, type=_Objection) if note.blocking_error != ABSENT else None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+class _HookInfo(Struct, gc=False):
+    """A hook in the summary of those that ran when the model stopped."""
+
+    command: str | None = None
+    duration_ms: int | float | None = field(default=None, name="durationMs")
+
+
+def _has_ended(event: Event) -> TypeGuard[Hook]:
+    return isinstance(event, Hook) and event.outcome != "started"
 
 
 def _attachment_text(note: Attachment) -> str | None:

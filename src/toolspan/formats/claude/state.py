@@ -176,7 +176,7 @@ def _infer_from_error(facts: ResultFacts) -> StateInference:
     if text_inference := _infer_from_marker(facts.text):
         return text_inference
     is_shell = tool_kind(facts.tool) == "shell"
-    timeout_text = find_timeout_text(facts.tool, facts.text)
+    timeout_text = find_timeout_text(tool_kind(facts.tool), facts.text)
     if timeout_text is not None:
         return StateInference(
             state="timed_out",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,13 @@ import msgspec
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.formats.base import FileName, LiveReader, TranscriptFormat
+from toolspan.formats.base import FileName, LiveReader, PluginPlaces, TranscriptFormat, WrittenSession
 from toolspan.formats.source import Source, source_for_path
 
 if TYPE_CHECKING:
     from toolspan.formats.base import ReadScope
     from toolspan.formats.codex.reader import RolloutReader
+    from toolspan.formats.conversation import Conversation, PortableCall
     from toolspan.formats.jsonl import LineChunk
     from toolspan.types.inputs import ToolInput
 
@@ -37,6 +37,10 @@ _ITEM_TYPES = frozenset({
 """Types of lines without an envelope, found in the oldest files."""
 _DOCUMENT_START = re.compile(rb'[\s\xef\xbb\xbf]*\{\s*"(?:session|items)"\s*:\s*[\[{]')
 _LONG_LINE_START = re.compile(rb'\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"[a-z_]+","payload":')
+_OUTPUT_HEADER = re.compile(
+    r"(?:(?:Chunk ID|Wall time|Exit code|Process exited with code|Process running with session ID|Original token count"
+    r"|Total output lines)\b[^\n]*\n)+(?:Output:(?:\n|\Z))?"
+)
 _HEADER_BYTES = 1 << 13
 """The number of bytes that contain a rollout's ids and folder, which precede long instructions."""
 _OWNER_IDS = re.compile(rb'"(session_id|parent_thread_id)":"([^"\\]+)"')
@@ -49,6 +53,8 @@ class CodexFormat(TranscriptFormat):
     input_includes_cache = True
     title = "Codex"
     home_variable = "CODEX_HOME"
+    home_name = ".codex"
+    is_writable = True
     file_globs = ("rollout-*.jsonl", "rollout-*.json")
     hint = re.compile(
         rb'"(?:payload|record_type|instructions|items)"\s*:|"(?:function|custom_tool|local_shell)_call'
@@ -59,11 +65,15 @@ class CodexFormat(TranscriptFormat):
     compresses_files = True
     patches_are_partial = True
 
+    def hooks_path(self) -> Path:
+        """Return `hooks.json` in the folder of Codex."""
+        return self.home() / "hooks.json"
+
     def is_record(self, fields: dict[str, object], line: bytes) -> bool:
         kind = str(fields.get("type"))
         if kind in _RECORD_TYPES or fields.get("record_type") == "state":
             return True
-        if kind in _ITEM_TYPES and "message" not in fields:
+        if kind in _ITEM_TYPES and "message" not in fields and "messageID" not in fields:
             return True
         return "instructions" in fields and "id" in fields and "type" not in fields
 
@@ -76,7 +86,7 @@ class CodexFormat(TranscriptFormat):
 
     def roots(self) -> list[Path]:
         """Return the folders for current and archived sessions."""
-        return [codex_home() / "sessions", codex_home() / "archived_sessions"]
+        return [self.home() / "sessions", self.home() / "archived_sessions"]
 
     def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
         """Parse the thread id from a rollout's file name; only its first line shows whether a subagent wrote it."""
@@ -92,7 +102,7 @@ class CodexFormat(TranscriptFormat):
         owner = header_ids.get(b"session_id") or header_ids.get(b"parent_thread_id")
         return owner.decode("utf-8", "replace") if owner else name.session_id
 
-    def as_agent_of(self, path: Path, name: FileName, session: str) -> FileName | None:
+    def as_agent_of(self, path: Path | str, name: FileName, session: str) -> FileName | None:
         """Return the file name parts of a subagent's rollout if its first line refers to `session`."""
         if name.session_id == session:
             return None
@@ -100,6 +110,11 @@ class CodexFormat(TranscriptFormat):
         if not any(f'"{key}":"{session}"'.encode() in header for key in ("parent_thread_id", "session_id")):
             return None
         return name._replace(role="agent", agent_id=name.session_id, session_id=session)
+
+    def plugin_places(self, project: Path | None = None) -> PluginPlaces:
+        """Return the configuration and the folder of skills."""
+        folder = self.home() if project is None else project / self.home_name
+        return PluginPlaces(folder / "config.toml", folder / "skills")
 
     def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
         """Return whether a rollout's first line records `folder` as its working folder."""
@@ -117,7 +132,7 @@ class CodexFormat(TranscriptFormat):
         from toolspan.formats.codex.reader import RolloutReader
 
         document = chunk is not None and self.is_document(bytes(chunk.data[chunk.start : chunk.end][:_HEADER_BYTES]))
-        return RolloutReader(source, calls_only=scope == "calls", document=document)
+        return RolloutReader(source, document=document)
 
     def make_live_reader(self, source: Source) -> LiveReader | None:
         """Return a reader for a rollout that is still growing."""
@@ -138,17 +153,30 @@ class CodexFormat(TranscriptFormat):
 
         return narrow_result(tool, msgspec.Raw(data), None)
 
+    def command_output(self, text: str) -> str:
+        """Return a command's output without the lines about its time and exit code."""
+        header = _OUTPUT_HEADER.match(text)
+        return text[header.end() :] if header else text
+
     def input_types(self) -> Sequence[type[Struct]]:
         """Return the types of Codex's tool inputs."""
         from toolspan.formats.codex import inputs
 
         return [kind for kind in vars(inputs).values() if isinstance(kind, type) and issubclass(kind, Struct)]
 
+    def resume_command(self, session: str, path: Path) -> str:
+        return f"codex resume {session}"
 
-def codex_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the user's Codex folder."""
-    named = environ.get("CODEX_HOME")
-    return Path(named).expanduser() if named else Path.home() / ".codex"
+    def equivalent_call(self, call: PortableCall) -> tuple[str, dict[str, object] | str] | None:
+        from toolspan.formats.codex.new_session import equivalent_call
+
+        return equivalent_call(call)
+
+    def write_session(self, conversation: Conversation, home: Path | None = None) -> WrittenSession:
+        from toolspan.formats.codex.new_session import write_session
+
+        session, path = write_session(conversation, home or self.home())
+        return WrittenSession(session, path)
 
 
 def parse_thread_id(stem: str) -> str | None:
@@ -157,7 +185,7 @@ def parse_thread_id(stem: str) -> str | None:
     return matched["thread"] if matched else None
 
 
-def _read_header(path: Path) -> bytes:
+def _read_header(path: Path | str) -> bytes:
     """Return the beginning of a rollout's first line, without spaces after colons."""
     try:
         header = source_for_path(path).read(0, _HEADER_BYTES).partition(b"\n")[0]

@@ -22,8 +22,10 @@ from toolspan.formats.decoding import extract_text
 from toolspan.formats.lines import LineBodyStore, missing_call_error
 from toolspan.formats.pairing import PROCESS_RULE, CallBuilderBase, CallPairing, StateInference, refine_exit_status
 from toolspan.formats.source import Source
+from toolspan.types.error_kinds import denial_message
 from toolspan.types.ids import CallId, SessionId, SourceLocation
 from toolspan.types.span import (
+    POLL,
     Branch,
     Call,
     DuplicateRecord,
@@ -33,6 +35,7 @@ from toolspan.types.span import (
     Note,
     Notification,
     Permission,
+    Progress,
     Result,
     Span,
 )
@@ -114,6 +117,7 @@ class RolloutCallBuilder(CallBuilderBase, gc=False):
     abort_reason: str | None = None
     """The reason why the turn was aborted before the output."""
     runs_in_background: bool = False
+    polls: Progress | None = None
     events: tuple[Event, ...] = ()
     copies: tuple[DuplicateRecord, ...] = ()
 
@@ -143,6 +147,8 @@ class RolloutPairing(CallPairing[RolloutCallBuilder]):
         elif record.type == "turn_context":
             self._batch_id = None
             self._stopped_calls.clear()
+        elif item.is_context:
+            self._batch_id = None
         elif item.type in records.OUTPUT_ITEM_TYPES or (item.tool_call_id is not None and item.role == "tool"):
             self._add_output(item, record, at)
         elif item.role == "user":
@@ -164,6 +170,7 @@ class RolloutPairing(CallPairing[RolloutCallBuilder]):
         self._batch_id = self._batch_id or call_id
         subject = read_call_subject(item)
         turn = (item.passed.turn_id if item.passed else None) or thread.turn_id
+        starter = self._calls_by_process.get(subject.process_id) if subject.process_id else None
         call = Call(
             id=call_id,
             tool=sys.intern(records.item_tool_name(item)),
@@ -174,8 +181,9 @@ class RolloutPairing(CallPairing[RolloutCallBuilder]):
             agent_id=thread.agent_id,
             message_id=self._batch_id,
             prompt_id=thread.turn_id if turn == thread.turn_id else turn,
-            parent_call=self._calls_by_process.get(subject.process_id) if subject.process_id else None,
-            dialect="codex",
+            parent_call=starter,
+            continues=starter,
+            client="codex",
             body_store=self._body_store,
         )
         builder = RolloutCallBuilder(call)
@@ -233,13 +241,17 @@ class RolloutPairing(CallPairing[RolloutCallBuilder]):
             trusts_reported=True,
             body_store=self._body_store,
         )
+        starter = self._builders.get(call.continues) if call.continues else None
+        if starter is not None and (output.running is not None or output.exit_code is not None or output.script
+                                    or builder.inference.state == "interrupted"):  # fmt: skip
+            self._add_poll(starter, record.timestamp)
         if output.running is not None:
             builder.runs_in_background = True
-            self._calls_by_process[output.running] = call.parent_call or call.id
-        elif call.parent_call in self._builders and (output.exit_code is not None or output.script):
+            self._calls_by_process[output.running] = call.continues or call.id
+        elif starter is not None and (output.exit_code is not None or output.script):
             # A process started by an earlier call has exited.
             failed = bool(output.exit_code) or output.script == "failed"
-            starter, summary = self._builders[call.parent_call], output.script
+            summary = output.script
             if failed:
                 evidence = (*builder.inference.evidence, Evidence(PROCESS_RULE, starter.call.target))
                 builder.inference = replace(builder.inference, evidence=evidence)
@@ -261,6 +273,11 @@ class RolloutPairing(CallPairing[RolloutCallBuilder]):
             )
             builder.events += (hook,)
         self._mark_changed(builder)
+
+    def _add_poll(self, starter: RolloutCallBuilder, at: str | None) -> None:
+        polls = starter.polls or Progress(kind=POLL, count=0, first_at=at, last_at=at)
+        starter.polls = replace(polls, count=polls.count + 1, last_at=at)
+        self._mark_changed(starter)
 
     def _add_process_end(
         self,
@@ -294,7 +311,7 @@ class RolloutPairing(CallPairing[RolloutCallBuilder]):
             target=None,
             session_id=_make_session_id(self._thread.owner_session_id),
             agent_id=self._thread.agent_id,
-            dialect="codex",
+            client="codex",
             body_store=self._body_store,
         )
 
@@ -386,8 +403,8 @@ class RolloutPairing(CallPairing[RolloutCallBuilder]):
             state=inference.state,
             evidence=inference.evidence,
             error_kind=inference.kind,
-            message=(text or None) if inference.kind is not None else None,
-            events=builder.events,
+            message=denial_message(text or "") if inference.kind is not None else None,
+            events=(*builder.events, builder.polls) if builder.polls else builder.events,
             background=builder.runs_in_background and inference.state == "succeeded",
             synthetic=inference.synthetic,
             branch=branch,

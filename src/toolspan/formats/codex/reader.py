@@ -35,11 +35,11 @@ class RolloutReader(TranscriptReader[RolloutRecord]):
     pairing: RolloutPairing
     session_info: RolloutInfoCollector
 
-    def __init__(self, source: Source, *, calls_only: bool = False, document: bool = False) -> None:
+    def __init__(self, source: Source, *, document: bool = False) -> None:
         super().__init__(source, document_key="items" if document else None)
         self.thread = RolloutThread()
         self.pairing = RolloutPairing(source, self.thread)
-        self.session_info = RolloutInfoCollector(self.thread, calls_only=calls_only)
+        self.session_info = RolloutInfoCollector(self.thread)
         self._turns = RolloutTurns()
 
     @property
@@ -155,6 +155,8 @@ def _record_texts(record: RolloutRecord) -> Iterator[tuple[MessageAuthor, str]]:
         yield message_author(item, text), "Turn aborted: interrupted" if is_abort else text
     elif item.type == "agent_message":
         yield "notification", extract_text(item.content)
+    elif item.is_context:
+        yield "injected", extract_text(item.output)
 
 
 _EVENT_VOICES: dict[str, MessageAuthor] = {

@@ -157,6 +157,12 @@ class RolloutItem(Struct, gc=False):
     """The payload's own timestamp; in `session_meta`, the start of the session."""
     passed: ItemMetadata | None = field(default=None, name="internal_chat_message_metadata_passthrough")
 
+    @property
+    def is_context(self) -> bool:
+        """True for an output that answers no call: the client tells the model about a goal or another state."""
+        is_output = self.type in OUTPUT_ITEM_TYPES and self.call_id is None and self.tool_call_id is None
+        return is_output and (self.name is not None or (self.id or "").startswith("fco_"))
+
 
 class RolloutRecord(RolloutItem, gc=False):
     """The typed view of one line."""

@@ -6,50 +6,18 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from toolspan.formats.codex import inputs
 from toolspan.formats.codex.calls import parse_output
 from toolspan.formats.codex.records import ABSENT, RolloutItem
 from toolspan.formats.decoding import decode_input, extract_text, unknown_input_keys
 from toolspan.types.inputs import McpInput, ToolInput, decode_json, decode_json_or_text
+from toolspan.types.results import CommandResult, PatchedFile, PatchResult, ToolResult
 from toolspan.types.tool_kinds import tool_kind
 
 
-class CodexResult(Struct, frozen=True, kw_only=True):
-    """The base class of Codex results. The output of each tool family has its own subclass."""
-
-
-class CommandResult(CodexResult, frozen=True, kw_only=True):
-    """The output of a command that has exited or is still running."""
-
-    output: str = ""
-    exit_code: int | None = None
-    wall_ms: float | None = None
-    process: str | None = None
-    """The number of a process that is still running."""
-
-
-class PatchedFile(Struct, frozen=True, kw_only=True):
-    """The change to one file."""
-
-    type: str = ""
-    content: str | None = None
-    unified_diff: str | None = None
-    move_path: str | None = None
-
-
-class PatchResult(CodexResult, frozen=True, kw_only=True):
-    """The result of a patch."""
-
-    output: str = ""
-    exit_code: int | None = None
-    success: bool | None = None
-    changes: dict[str, PatchedFile] = {}
-    """The changes by path; empty if only the output text describes them."""
-
-
-class McpResult(CodexResult, frozen=True, kw_only=True):
+class McpResult(ToolResult, frozen=True, kw_only=True, rename=None):
     """The result of an MCP tool."""
 
     content: tuple[dict[str, object], ...] = ()
@@ -59,7 +27,7 @@ class McpResult(CodexResult, frozen=True, kw_only=True):
     """The reason why the server could not be called."""
 
 
-class OtherResult(CodexResult, frozen=True, kw_only=True):
+class OtherResult(ToolResult, frozen=True, kw_only=True, rename=None):
     """The output of another tool."""
 
     data: bytes
@@ -119,7 +87,7 @@ def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
     return unknown_input_keys(_INPUT_TYPES.get(tool), data)
 
 
-def narrow_result(tool: str, output: Raw, event: RolloutItem | None) -> CodexResult:
+def narrow_result(tool: str, output: Raw, event: RolloutItem | None) -> ToolResult:
     """Return a call's result, built from its output and its end event."""
     kind = tool_kind(tool)
     try:

@@ -16,7 +16,7 @@ from toolspan.formats.codex import parse_thread_id
 from toolspan.formats.codex.records import GitInfo, RolloutItem, RolloutRecord, ThreadUsage
 from toolspan.formats.decoding import extract_text, sane_count
 from toolspan.formats.pairing import BRANCH_NAMES, Branches
-from toolspan.types.session import MessageAuthor, RequestUsage, SessionInfo, Tokens, shorten_prompt
+from toolspan.types.session import MessageAuthor, RequestUsage, SessionInfo, Tokens, shorten_prompt, with_upper_drive
 
 _TURN_EVENTS = frozenset({"task_started", "turn_started"})
 
@@ -165,9 +165,8 @@ class RolloutInfoCollector:
     consists of the thread and the totals reached, so that its copy in a fork has the same key.
     """
 
-    def __init__(self, thread: RolloutThread, *, calls_only: bool = False) -> None:
+    def __init__(self, thread: RolloutThread) -> None:
         self._thread = thread
-        self._calls_only = calls_only
         self._last_tokens = Tokens()
         self._segment = 0
         self.requests: dict[str, RequestUsage] = {}
@@ -194,8 +193,7 @@ class RolloutInfoCollector:
         item = record.item
         kind = record.type
         if kind == "event_msg":
-            if not self._calls_only:
-                self._add_event(item, stamp)
+            self._add_event(item, stamp)
         elif kind == "session_meta" or record.is_header:
             if item.cli_version is not None:
                 self._versions[item.cli_version] = None
@@ -208,7 +206,7 @@ class RolloutInfoCollector:
                 self._models[item.model] = None  # the last model is the current one
         elif kind == "compacted":
             self._compaction_count += 1
-        elif item.role == "user" and not self._calls_only:
+        elif item.role == "user":
             prompt = user_prompt(item)
             if prompt is not None:
                 self._item_prompts += 1
@@ -268,7 +266,7 @@ class RolloutInfoCollector:
         thread = self._thread
         agent = thread.thread_id if thread.parent_id is not None else None
         return SessionInfo(
-            dialect="codex",
+            client="codex",
             session_id=(thread.session_id if agent else thread.thread_id) or parse_thread_id(stem),
             session_ids=tuple(thread.related_ids),
             agent_id=agent,
@@ -276,7 +274,7 @@ class RolloutInfoCollector:
             forked_from=thread.forked_from,
             versions=tuple(self._versions),
             models=tuple(self._models),
-            cwd=self._cwd,
+            cwd=self._cwd and with_upper_drive(self._cwd),
             git_branch=self._git.branch if self._git else None,
             git_commit=self._git.commit_hash if self._git else None,
             title=self._title,

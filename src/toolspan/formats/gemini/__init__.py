@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.formats.base import FileName, TranscriptFormat
+from toolspan.formats.base import FileName, PluginPlaces, TranscriptFormat
 from toolspan.formats.source import Source, source_for_path
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ class GeminiFormat(TranscriptFormat):
     name = "gemini"
     input_includes_cache = True
     title = "Gemini CLI"
+    agent_name = "gemini-cli"
     home_variable = "GEMINI_CLI_HOME"
+    home_name = ".gemini"
     file_globs = ("session-*.json", "session-*.jsonl", "**/chats/*/*.json", "**/chats/*/*.jsonl")
     hint = re.compile(rb'"projectHash"\s*:|"type"\s*:\s*"gemini"|"\$(?:set|rewindTo)"\s*:')
     reads_whole_files = True
@@ -56,9 +58,18 @@ class GeminiFormat(TranscriptFormat):
         first, _, rest = beginning.strip().partition(b"\n")
         return not rest or not first.rstrip().endswith(b"}")
 
+    def home(self, environ: Mapping[str, str] = os.environ) -> Path:
+        """Return the folder below the user's home, which the variable replaces."""
+        return Path(environ.get(self.home_variable) or Path.home()).expanduser() / self.home_name
+
+    def plugin_places(self, project: Path | None = None) -> PluginPlaces:
+        """Return the settings and the folder of skills."""
+        folder = self.home() if project is None else project / self.home_name
+        return PluginPlaces(folder / "settings.json", folder / "skills")
+
     def roots(self) -> list[Path]:
         """Return the folder that contains one folder per project."""
-        return [gemini_home() / "tmp"]
+        return [self.home() / "tmp"]
 
     def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
         """Parse the path of a session, or of a subagent in a folder named after its session."""
@@ -99,7 +110,7 @@ class GeminiFormat(TranscriptFormat):
             first = beginning.strip().partition(b"\n")[0].strip()
             is_object = first.startswith(b"{") and first.endswith(b"}")
             document = self.is_document(beginning) or not is_object
-        return GeminiReader(source, calls_only=scope == "calls", document=document)
+        return GeminiReader(source, document=document)
 
     def narrow_input(self, tool: str, data: bytes) -> ToolInput:
         from toolspan.formats.gemini.tools import narrow_input
@@ -112,16 +123,16 @@ class GeminiFormat(TranscriptFormat):
 
         return narrow_display(data)
 
+    def command_output(self, text: str) -> str:
+        from toolspan.formats.labelled_output import parse_labelled_output
+
+        return parse_labelled_output(text)
+
     def input_types(self) -> Sequence[type[Struct]]:
         """Return the types of Gemini CLI's tool inputs."""
         from toolspan.formats.gemini.tools import INPUT_TYPES
 
         return list(INPUT_TYPES.values())
-
-
-def gemini_home() -> Path:
-    """Return the user's Gemini CLI folder."""
-    return Path(os.environ.get("GEMINI_CLI_HOME") or Path.home()).expanduser() / ".gemini"
 
 
 def parent_session(folders: Sequence[str]) -> str | None:

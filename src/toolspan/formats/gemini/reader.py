@@ -19,6 +19,7 @@ from toolspan.formats.decoding import TypedDecoder, content_to_text, extract_tex
 from toolspan.formats.gemini import parent_session
 from toolspan.formats.gemini.tools import describe_call, input_drift, narrow_display
 from toolspan.formats.jsonl import JsonLine
+from toolspan.formats.labelled_output import parse_labelled_output
 from toolspan.formats.lines import LineBodyStore, TranscriptReader, missing_call_error
 from toolspan.formats.pairing import (
     BRANCH_NAMES,
@@ -139,15 +140,20 @@ _ACTIVE, _COMPACTED, _ABANDONED = range(len(BRANCH_NAMES))
 _ENDED_STATUSES = frozenset({"success", "error", "cancelled"})
 _MESSAGE_LENGTH = 300
 _EXIT_CODE = re.compile(r"^Exit Code: (-?\d{1,9})\s*$", re.MULTILINE)
-_SHELL_OUTPUT = re.compile(
-    r"^(?:Output|Stdout): (.*?)(?=^(?:Error|Stderr|Exit Code|Signal|Background PIDs|Process Group PGID): |\Z)",
-    re.MULTILINE | re.DOTALL,
-)
+_SIGNAL = re.compile(r"^Signal: (\w+)\s*$", re.MULTILINE)
+_BACKGROUND = re.compile(r"Command moved to background \(PID: (\d+)\)")
 _DENIAL = re.compile(r"\A(?:Error: )?Tool execution denied by policy\b")
+_BLOCKED = re.compile(r"\A(?:Error: )?Tool execution blocked: ")
+_CONTEXT = "<session_context>"
+"""The beginning of the first message, which the client writes itself."""
+_FOLDER = re.compile(r"Workspace Directories:\*\*\n\s*- ([^\n]+)")
 _ERROR_KINDS: tuple[tuple[ErrorKind, re.Pattern[str]], ...] = (
     ("unknown_tool", re.compile(r"\ATool \"[^\"]*\" not found")),
     ("invalid_input", re.compile(r"\A(?:Error: )?(?:params|The '[^']+' parameter) must\b")),
-    ("no_match", re.compile(r"could not find the string to replace|0 occurrences found", re.IGNORECASE)),
+    (
+        "no_match",
+        re.compile(r"could not find (?:the string to replace|an exact match)|0 occurrences found", re.IGNORECASE),
+    ),
     ("ambiguous_match", re.compile(r"expected \d+ occurrences? but found \d+", re.IGNORECASE)),
 )
 """Error messages that only Gemini CLI writes."""
@@ -159,10 +165,10 @@ class GeminiReader(TranscriptReader[GeminiRecord]):
 
     decoder = RECORD_DECODER
 
-    def __init__(self, source: Source, *, calls_only: bool = False, document: bool = False) -> None:
+    def __init__(self, source: Source, *, document: bool = False) -> None:
         super().__init__(source, document_key="messages" if document else None)
         folders = to_path(source.name).parts[:-1]
-        self.session_info: GeminiInfoCollector = GeminiInfoCollector(parent_session(folders), calls_only=calls_only)
+        self.session_info: GeminiInfoCollector = GeminiInfoCollector(parent_session(folders))
         self.pairing: GeminiPairing = GeminiPairing(source, self.session_info)
         self._history = _ChatHistory()
 
@@ -194,7 +200,10 @@ class GeminiReader(TranscriptReader[GeminiRecord]):
                 ("thinking", "\n".join(part for part in (thought.subject, thought.description) if part))
                 for thought in message.thoughts or ()
             ]
-            texts.append((_VOICES.get(message.type, "system"), extract_text(message.shown_content)))
+            if message.type != "user" or (text := prompt_text(message)) is None:
+                texts.append((_VOICES.get(message.type, "system"), extract_text(message.shown_content)))
+            else:
+                texts.append(("injected" if text.startswith(_CONTEXT) else "prompt", text))
             for voice, text in texts:
                 if text.strip():
                     yield Message(voice=voice, text=text, at=message.timestamp, agent_id=agent_id, place=place)
@@ -246,13 +255,13 @@ class _ChatHistory:
 class GeminiInfoCollector:
     """Facts and token counts collected from one conversation."""
 
-    def __init__(self, parent: str | None, *, calls_only: bool) -> None:
+    def __init__(self, parent: str | None) -> None:
         self._parent = parent
-        self._calls_only = calls_only
         self._header = GeminiRecord()
         self._is_agent = parent is not None
         self._root: str | None = None
         self._models: dict[str, None] = {}
+        self._folder: str | None = None
         self._first_prompt: str | None = None
         self._prompt_ids: dict[str, None] = {}
         self._compaction_count = 0
@@ -282,27 +291,30 @@ class GeminiInfoCollector:
     def add_header(self, header: GeminiRecord) -> None:
         """Add the header, or an update to it."""
         known = self._header
+        started = known.start_time  # a resume adds another header to the file
         for name in ("session_id", "start_time", "last_updated", "summary", "kind"):
             setattr(known, name, getattr(header, name) or getattr(known, name))
+        known.start_time = started or known.start_time
         if header.directories != ABSENT:
             known.directories = header.directories
         if header.kind is not None:
             self._is_agent = header.kind == "subagent"
-        if header.messages and header.session_id is None:
-            self._compaction_count += self._root is not None
+        if header.messages and header.session_id is None and self._root is not None:
+            self._compaction_count += self._root not in {message.id for message in header.messages}
 
     def add_message(self, message: GeminiRecord) -> None:
         """Add a message; a repeated message counts only towards the raw sum."""
+        prompt = prompt_text(message) if message.type == "user" else None
+        if prompt is not None and prompt.startswith(_CONTEXT):
+            self._folder = self._folder or _parse_folder(prompt)
+            return  # many sessions have the same first message
         self._root = self._root or message.id
-        if message.type == "user":
-            self.turn_id = message.id
-        if self._calls_only:
-            return
         if message.model:
             self._models[message.model] = None
-        if message.type == "user" and message.id:
-            self._prompt_ids[message.id] = None
-            self._first_prompt = self._first_prompt or shorten_prompt(extract_text(message.shown_content))
+        if prompt is not None:
+            self.turn_id = message.id
+            self._prompt_ids[message.id or ""] = None
+            self._first_prompt = self._first_prompt or shorten_prompt(prompt)
         if message.tokens is not None:
             counts = message.tokens
             tokens = Tokens(
@@ -317,13 +329,13 @@ class GeminiInfoCollector:
         directories = json_repair.decode_readable(bytes(self._header.directories))
         folder = directories[0] if isinstance(directories, list) and directories else None
         return SessionInfo(
-            dialect="gemini",
+            client="gemini",
             session_id=self.session_id or (stem if self._root else None),
             session_ids=tuple(filter(None, dict.fromkeys([self.session_id, own_id]))),
             agent_id=self.agent_id,
             root=self._root,
             models=tuple(self._models),
-            cwd=folder if isinstance(folder, str) else None,
+            cwd=folder if isinstance(folder, str) else self._folder,
             title=self._header.summary,
             first_prompt=self._first_prompt,
             prompts=len(self._prompt_ids),
@@ -363,13 +375,14 @@ class GeminiPairing(CallPairing[GeminiCallBuilder]):
                 agent_id=self._info.agent_id,
                 message_id=message.id,
                 prompt_id=self._info.turn_id,
-                dialect="gemini",
+                client="gemini",
                 body_store=self._body_store,
             )  # fmt: skip
             text = result_text(call.result)
             result = None
             if call.status in _ENDED_STATUSES or text:
-                exit_code = _EXIT_CODE.search(text) if request.kind == "shell" else None
+                exit_code = _last_match(_EXIT_CODE, text) if request.kind == "shell" else None
+                background = _BACKGROUND.search(text) if request.kind == "shell" else None
                 result = Result(
                     id=request.id,
                     tool=request.tool,
@@ -377,12 +390,17 @@ class GeminiPairing(CallPairing[GeminiCallBuilder]):
                     finished_at=call.timestamp,
                     is_error={"success": False, "error": True}.get(call.status or ""),
                     exit_code=int(exit_code[1]) if exit_code else None,
+                    background_task=background[1] if background else None,
                     body_store=self._body_store,
                 )
             inference = infer_state(call, text)
+            if result is not None and request.kind == "shell" and inference.state == "succeeded":
+                inference = _infer_from_exit(result.exit_code, text) or inference
             if result is not None and result.exit_code is not None:
-                inference = refine_exit_status(inference, request, result.exit_code, _shell_output(text))
-            self._builders[call_id] = GeminiCallBuilder(request, result, inference, text[:_MESSAGE_LENGTH].strip())
+                output = parse_labelled_output(text)
+                inference = refine_exit_status(inference, request, result.exit_code, output)
+            beginning = parse_labelled_output(text) if request.kind == "shell" else text
+            self._builders[call_id] = GeminiCallBuilder(request, result, inference, beginning[:_MESSAGE_LENGTH].strip())
 
     def _infer_state(self, builder: GeminiCallBuilder) -> StateInference:
         return builder.inference or _UNANSWERED
@@ -397,14 +415,38 @@ class GeminiPairing(CallPairing[GeminiCallBuilder]):
             evidence=inference.evidence,
             error_kind=inference.kind,
             message=(builder.message or None) if inference.kind else None,
+            background=inference.state == "succeeded" and bool(builder.result and builder.result.background_task),
             branch=self._branches.branch_of(line) if self._branches else "active",
         )
 
 
-def _shell_output(text: str) -> str:
-    """Return a command's output from a result with labelled lines."""
-    output = _SHELL_OUTPUT.search(text)
-    return "" if output is None or output[1].strip() in ("", "(empty)") else output[1].strip()
+def prompt_text(message: GeminiRecord) -> str | None:
+    """Return the text of a user's message, or None if it only repeats the results of calls for the model."""
+    if b'"functionResponse"' in bytes(message.shown_content)[:40]:
+        return None
+    return extract_text(message.shown_content)
+
+
+def _parse_folder(context: str) -> str | None:
+    folder = _FOLDER.search(context)
+    return folder[1].strip() if folder else None
+
+
+def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Return the last match: a command may print the same words before."""
+    matches = list(pattern.finditer(text))
+    return matches[-1] if matches else None
+
+
+def _infer_from_exit(exit_code: int | None, text: str) -> StateInference | None:
+    """Return the state of a command that ended with a code or by a signal, which the client records as a success."""
+    if exit_code:
+        kind: ErrorKind = "command_not_found" if exit_code == 127 else "command_failed"
+        return StateInference(state="failed", kind=kind, evidence=(Evidence("exit code", str(exit_code)),))
+    signal = _last_match(_SIGNAL, text)
+    if exit_code is None and signal is not None:
+        return StateInference(state="failed", kind="command_failed", evidence=(Evidence("signal", signal[1]),))
+    return None
 
 
 def _missing_id(message: GeminiRecord, number: int) -> CallId:
@@ -423,6 +465,8 @@ def infer_state(call: GeminiCall, text: str) -> StateInference:
     if call.status == "error" or (call.status != "success" and "error" in next(_responses(call.result), {})):
         if denial := _DENIAL.match(text):
             return StateInference(state="denied", kind="rule_denied", evidence=(status, Evidence("policy", denial[0])))
+        if _BLOCKED.match(text):
+            return StateInference(state="blocked_by_hook", kind="hook_blocked", evidence=(status, Evidence("hook")))
         kind = next((kind for kind, pattern in _ERROR_KINDS if pattern.search(text)), None) or kind_of(tool, text)
         if kind == "unknown" and tool_kind(tool) == "shell":
             kind = "command_failed"

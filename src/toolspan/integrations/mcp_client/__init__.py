@@ -7,7 +7,8 @@ Start at `servers.py` (`McpServers`), then `server.py` (one server), `connection
 from __future__ import annotations
 
 from toolspan.integrations.mcp_client.config import BadServers
+from toolspan.integrations.mcp_client.logins import LoginPrompt
 from toolspan.integrations.mcp_client.protocol import Health
 from toolspan.integrations.mcp_client.servers import McpServers, prompt_tool_approver
 
-__all__ = ["BadServers", "Health", "McpServers", "prompt_tool_approver"]
+__all__ = ["BadServers", "Health", "LoginPrompt", "McpServers", "prompt_tool_approver"]

@@ -12,14 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
 from toolspan.errors import ToolspanError
+from toolspan.types.tool_kinds import sanitize_name
 
 HttpTransportKind = Literal["http", "sse"]
 _TRANSPORTS: Mapping[object, HttpTransportKind] = {"http": "http", "streamable-http": "http", "sse": "sse"}
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}")
+_LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
+_LAST_PORT = 65_535
 _SHORTEST_TIMEOUT_MS = 1_000
 """The minimum `timeout` in milliseconds. Clients ignore shorter timeouts."""
 
@@ -43,6 +47,25 @@ class LocalServer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OAuthOptions:
+    """The `oauth` settings of a remote server. The defaults discover everything and register a client."""
+
+    client_id: str | None = None
+    """The id of a client that is already registered."""
+    client_secret: str | None = None
+    scopes: str | None = None
+    """The scopes to request, separated by spaces; None for those that the server names."""
+    callback_port: int = 0
+    """The port on which the browser returns after a login; 0 for any free port."""
+    metadata_url: str | None = None
+    """The address of the authorization server's metadata; None to discover it."""
+    issuer: str | None = None
+    """The authorization server for `client_credentials`, which gets the secret."""
+    uses_client_credentials: bool = False
+    """True for a login with the client's own id and secret, for which nobody is asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteServer:
     """A server at a URL."""
 
@@ -50,6 +73,7 @@ class RemoteServer:
     url: str
     transport: HttpTransportKind = "http"
     headers: Mapping[str, str] = field(default_factory=dict)
+    oauth: OAuthOptions = field(default_factory=OAuthOptions)
     timeout: float | None = None
     """The timeout for one call, in seconds."""
 
@@ -128,6 +152,37 @@ class _ServerEntry:
                 return value / 1e3
         return None
 
+    def read_oauth(self) -> OAuthOptions:
+        options = self.raw.get("oauth")
+        if options is None:
+            return OAuthOptions()
+        entry = _ServerEntry(f"{self._where}: `oauth`", options, self._environment)
+
+        def read_optional(key: str) -> str | None:
+            return entry.read_text(key) if entry.raw.get(key) is not None else None
+
+        port = entry.raw.get("callbackPort", 0)
+        if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= _LAST_PORT:
+            raise entry.make_error("callbackPort", f"must be a port number, not {port!r}")
+        grant = entry.raw.get("grantType", "authorization_code")
+        if grant not in ("authorization_code", "client_credentials"):
+            raise entry.make_error("grantType", f"must be authorization_code or client_credentials, not {grant!r}")
+        result = OAuthOptions(
+            client_id=read_optional("clientId"),
+            client_secret=read_optional("clientSecret"),
+            scopes=read_optional("scopes"),
+            callback_port=port,
+            metadata_url=read_optional("authServerMetadataUrl"),
+            issuer=read_optional("issuer"),
+            uses_client_credentials=grant == "client_credentials",
+        )
+        for key, url in (("authServerMetadataUrl", result.metadata_url), ("issuer", result.issuer)):
+            if url is not None and not is_safe_url(url):
+                raise entry.make_error(key, f"must begin with https://, not {url[:40]!r}")
+        if result.uses_client_credentials and not (result.client_id and result.client_secret and result.issuer):
+            raise entry.make_error("grantType", "client_credentials needs `clientId`, `clientSecret` and `issuer`")
+        return result
+
     def _expand_variables(self, key: str, value: object) -> str:
         if not isinstance(value, str):
             raise self.make_error(key, f"must be a string, not {_describe_type(value)}")
@@ -169,8 +224,26 @@ def _parse_server(entry: _ServerEntry, name: str) -> ServerSpec:
         url=url,
         transport=transport,
         headers=entry.read_text_mapping("headers"),
+        oauth=entry.read_oauth(),
         timeout=entry.read_timeout(),
     )
+
+
+def is_loopback_url(url: str) -> bool:
+    """Return whether an address is on this machine."""
+    try:
+        return urlsplit(url).hostname in _LOOPBACK_HOSTS
+    except ValueError:
+        return False
+
+
+def is_safe_url(url: str) -> bool:
+    """Return whether secrets may be sent to an address: over https, or to a server on this machine."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback_url(url)))
 
 
 def _describe_type(value: object) -> str:
@@ -191,12 +264,6 @@ def _describe_type(value: object) -> str:
 
 MAX_NAME_CHARS = 64
 _HASH_CHARS = 8
-_FORBIDDEN_CHARS = re.compile(r"[^A-Za-z0-9_-]")
-
-
-def sanitize_name(name: str) -> str:
-    """Replace characters that are not allowed in a name with `_`."""
-    return _FORBIDDEN_CHARS.sub("_", name)
 
 
 def mcp_tool_name(server: str, tool: str) -> str:

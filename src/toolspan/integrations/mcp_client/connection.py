@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Protocol, Self, cast
+from typing import Protocol, Self
 
 import anyio
 import anyio.abc
@@ -36,9 +36,16 @@ from mcp.types import (
 )
 from pydantic import BaseModel, ConfigDict, FileUrl, ValidationError
 
-from toolspan.integrations.mcp_client.config import LocalServer, RemoteServer, ServerSpec, sanitize_name
+from toolspan.integrations.mcp_client.config import LocalServer, RemoteServer, ServerSpec
+from toolspan.integrations.mcp_client.elicitation import Elicitation, ElicitationAnswer
+from toolspan.integrations.mcp_client.http import INVALID_ANSWER, MAX_MESSAGE_BYTES, PerMessageClient, SseClient
+from toolspan.integrations.mcp_client.logins import LoginStore, default_login_path
+from toolspan.integrations.mcp_client.oauth import open_login
 from toolspan.integrations.mcp_client.protocol import (
     CONNECTION_CLOSED,
+    FETCH_FAILED,
+    LOGIN_FAILED,
+    URL_ELICITATION_REQUIRED,
     ConnectionSetup,
     Health,
     McpError,
@@ -48,26 +55,21 @@ from toolspan.integrations.mcp_client.protocol import (
     replace_lone_surrogates,
 )
 from toolspan.runtime.process import Command, ProcessSupervisor, TerminationError
+from toolspan.types.tool_kinds import sanitize_name
 
-FETCH_FAILED = "fetch failed"
-"""The client's error message for a broken connection."""
-_FAILURE_BODY = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": FETCH_FAILED}}
-_INVALID_ANSWER = "Invalid answer of the server"
-_TOO_LARGE = f"{_INVALID_ANSWER}: it is compressed, or larger than 64 MB"
-_TOO_LARGE_BODY = {"jsonrpc": "2.0", "id": None, "error": {"code": PARSE_ERROR, "message": _TOO_LARGE}}
 _SDK_PARSE_FAILURES = ("Failed to parse JSON response", "Failed to parse SSE message")
 """Prefixes of the SDK's error messages for an invalid response."""
 _INHERITED_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 """The environment variables that a server process inherits. Others may contain secrets."""
 _MAX_PAGES = 100
+_MAX_ROUNDS = 10
+"""The number of times that a server may ask for input before it answers a call."""
 _QUEUE_SIZE = 1_024
 """The maximum number of messages queued for a server that does not read them."""
 _HTTP_TIMEOUT = 30.0
 _MAX_INLINE_CHARS = 500_000
 _INLINE_KEY = "anthropic/maxResultSizeChars"
 _CALL_KEY = "claudecode/toolUseId"
-_MAX_LINE_BYTES = 1 << 26
-"""The maximum size of a message in bytes. A longer line ends the stream."""
 _CHUNK_BYTES = 1 << 16
 _EXIT_SECONDS = 0.5
 """The number of seconds that a server process has to exit after its stdin is closed."""
@@ -91,102 +93,15 @@ class _RawResult(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class _TooLargeError(httpx2.TransportError):
-    """Raised if a message is larger than a line of a local server may be."""
-
-
-class _LimitedStream(httpx2.AsyncByteStream):
-    """The body of a response, which ends with an error if one message in it is too large."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream, *, has_events: bool) -> None:
-        self._stream = stream
-        self._has_events = has_events
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size, last = 0, b""
-        async for chunk in self._stream:
-            size += len(chunk)
-            # An empty line ends an event. It may begin in the chunk before.
-            if self._has_events and any(end in last + chunk for end in (b"\n\n", b"\n\r\n", b"\r\r")):
-                size = len(chunk)
-            last = chunk[-2:]
-            if size > _MAX_LINE_BYTES:
-                raise _TooLargeError(_TOO_LARGE)
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-class _LimitedClient(httpx2.AsyncClient):
-    """An HTTP client that reads messages up to the size that a local server may send."""
-
-    async def send(self, request: httpx2.Request, *, stream: bool = False, **options: object) -> httpx2.Response:
-        """Send a request. Reading the body of the response fails if a message in it is too large.
-
-        A compressed body is refused, because it could be small and still fill the memory.
-        """
-        request.headers["accept-encoding"] = "identity"
-        response = await super().send(request, stream=True, **options)  # type: ignore[arg-type]
-        try:
-            if response.headers.get("content-encoding", "identity") != "identity":
-                raise _TooLargeError(_TOO_LARGE)
-            has_events = "text/event-stream" in response.headers.get("content-type", "")
-            response.stream = _LimitedStream(cast("httpx2.AsyncByteStream", response.stream), has_events=has_events)
-            if not stream:
-                await response.aread()
-        except BaseException:
-            await response.aclose()
-            raise
-        return response
-
-
-class _PerMessageClient(_LimitedClient):
-    """An HTTP client for streamable HTTP, where every message has its own connection."""
-
-    async def send(self, request: httpx2.Request, **options: object) -> httpx2.Response:
-        """Send a request. If the connection breaks during the response, return an error response."""
-        try:
-            response = await super().send(request, **options)  # type: ignore[arg-type]
-            content_type = str(response.headers.get("content-type", "")).lower()
-            if request.method == "POST" and content_type.startswith("application/json"):
-                await response.aread()  # the SDK resumes a broken event stream
-        except _TooLargeError:
-            if request.method != "POST":
-                raise
-            return httpx2.Response(502, json=_TOO_LARGE_BODY, request=request)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            raise  # the server is unreachable, so the connection must be opened again
-        except httpx2.TransportError:
-            if request.method != "POST":
-                raise
-            return httpx2.Response(502, json=_FAILURE_BODY, request=request)
-        return response
-
-
-class _SseClient(_LimitedClient):
-    """An HTTP client for legacy SSE, where responses arrive on another connection."""
-
-    on_failure: Callable[[], None] | None = None
-
-    async def send(self, request: httpx2.Request, **options: object) -> httpx2.Response:
-        """Send a request and report a message that could not be delivered."""
-        arrived = False
-        try:
-            response = await super().send(request, **options)  # type: ignore[arg-type]
-            if request.method == "POST":
-                await response.aread()
-            arrived = request.method != "POST" or response.is_success
-        finally:
-            if not arrived and self.on_failure is not None and request.method == "POST":
-                self.on_failure()
-        return response
-
-
 class McpConnection:
     """One connection to a server, from handshake to close."""
 
-    def __init__(self, health: Health, on_tools_changed: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        health: Health,
+        on_tools_changed: Callable[[], Awaitable[None]],
+        on_elicitation: Callable[[Elicitation], Awaitable[ElicitationAnswer]],
+    ) -> None:
         self.closing = anyio.Event()
         """Set when the server is unreachable or the connection is about to close."""
         self.ended = anyio.Event()
@@ -194,7 +109,9 @@ class McpConnection:
         self.reason: str | None = None
         self._health = health
         self._on_tools_changed = on_tools_changed
+        self._on_elicitation = on_elicitation
         self._client: Client | None = None
+        self._name = ""
 
     async def stay_connected(
         self,
@@ -204,6 +121,7 @@ class McpConnection:
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         """Connect, report readiness, and stay connected until closed. Raises only while connecting."""
+        self._name = spec.name
         try:
             async with self._make_client(spec, setup) as client:
                 self._client = client
@@ -270,7 +188,53 @@ class McpConnection:
         """Call a tool and return the raw result. Raise McpError if the call has no result."""
         meta: types.RequestParamsMeta = {_CALL_KEY: call_id}  # type: ignore[misc] # a free key
         params = types.CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=meta)
-        return await self._send_request(types.CallToolRequest(params=params), progress)
+        for _ in range(_MAX_ROUNDS):
+            try:
+                answer = await self._send_request(types.CallToolRequest(params=params), progress)
+            except McpError as error:
+                if error.code != URL_ELICITATION_REQUIRED or not await self._open_urls(error.data):
+                    raise
+                continue
+            if answer.get("resultType") != "input_required":
+                return answer
+            responses, state = await self._respond(answer)
+            params = params.model_copy(update={"input_responses": responses, "request_state": state})
+        raise McpError("protocol", f"the server asked for input more than {_MAX_ROUNDS} times")
+
+    async def _open_urls(self, data: object) -> bool:
+        """Ask the user to open the addresses that a call needs. Return whether they have opened all of them."""
+        try:
+            required = types.ElicitationRequiredErrorData.model_validate(data)
+        except ValidationError:
+            return False
+        for params in required.elicitations:
+            if (await self._elicit(params)).action != "accept":
+                return False
+        return bool(required.elicitations)
+
+    async def _respond(self, answer: Mapping[str, object]) -> tuple[types.InputResponses, str | None]:
+        """Return the responses to the requests in an incomplete result, and its state."""
+        with self._translate_errors():
+            incomplete = types.InputRequiredResult.model_validate(answer)
+        responses: types.InputResponses = {}
+        for name, request in (incomplete.input_requests or {}).items():
+            if isinstance(request, types.ElicitRequest):
+                responses[name] = await self._elicit(request.params)
+            elif isinstance(request, types.ListRootsRequest):
+                responses[name] = types.ListRootsResult(roots=[])
+            else:
+                raise McpError("protocol", "the server asks for a reply of the model, which is not supported")
+        return responses, incomplete.request_state
+
+    async def _elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult:
+        """Ask the user for input."""
+        elicitation = Elicitation(server=self._name, message=params.message)
+        if isinstance(params, types.ElicitRequestURLParams):
+            elicitation = replace(elicitation, url=params.url, id=params.elicitation_id)
+        else:
+            elicitation = replace(elicitation, schema=params.requested_schema)
+        answer = await self._on_elicitation(elicitation)
+        return types.ElicitResult.model_validate({"action": answer.action, "content": answer.content})
 
     async def list_resources(self) -> list[Mapping[str, object]]:
         """Return the server's resources. Raise McpError if the server did not answer correctly."""
@@ -314,18 +278,20 @@ class McpConnection:
         except MCPError as error:
             if (error.code, error.message) == (CONNECTION_CLOSED, FETCH_FAILED):
                 raise McpError("closed", FETCH_FAILED) from error
+            if error.code == LOGIN_FAILED:
+                raise McpError("login", error.message) from error
             if error.code == CONNECTION_CLOSED and self.is_lost:
                 raise McpError("closed", error.message, error.code) from error
             if error.code == PARSE_ERROR and error.message.startswith(_SDK_PARSE_FAILURES):
                 # The rest of the message is everything that the SDK has tried to parse.
-                raise McpError("unreadable", f"{_INVALID_ANSWER}: it is no message of the protocol") from error
-            if error.code == PARSE_ERROR and error.message.startswith(_INVALID_ANSWER):
+                raise McpError("unreadable", f"{INVALID_ANSWER}: it is not an MCP message") from error
+            if error.code == PARSE_ERROR and error.message.startswith(INVALID_ANSWER):
                 raise McpError("unreadable", error.message) from error
-            raise McpError("protocol", error.message, error.code) from error
+            raise McpError("protocol", error.message, error.code, data=error.error.data) from error
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(step) for step in first["loc"])
-            raise McpError("unreadable", f"{_INVALID_ANSWER}: {where}: {first['msg']}") from error
+            raise McpError("unreadable", f"{INVALID_ANSWER}: {where}: {first['msg']}") from error
 
     def _make_client(self, spec: ServerSpec, setup: ConnectionSetup) -> Client:
         async def handle_message(message: types.ServerNotification | Exception) -> None:
@@ -333,8 +299,13 @@ class McpConnection:
                 await self._on_tools_changed()
 
         async def list_roots(context: ClientRequestContext) -> types.ListRootsResult:  # noqa: ARG001
-            folder = types.Root(uri=FileUrl(setup.cwd.as_uri()), name=setup.cwd.name)
-            return types.ListRootsResult(roots=[folder])
+            return types.ListRootsResult(roots=[types.Root(uri=FileUrl(setup.cwd.as_uri()))])
+
+        async def elicit(
+            context: ClientRequestContext,  # noqa: ARG001
+            params: types.ElicitRequestParams,
+        ) -> types.ElicitResult:
+            return await self._elicit(params)
 
         try:
             package_version = version("toolspan")
@@ -346,6 +317,7 @@ class McpConnection:
             mode=setup.negotiation or ("auto" if modern else "legacy"),
             message_handler=handle_message,
             list_roots_callback=list_roots if isinstance(spec, LocalServer) else None,
+            elicitation_callback=elicit,
             client_info=types.Implementation(name="toolspan", version=package_version),
             cache=None,
         )
@@ -400,18 +372,30 @@ class McpConnection:
                         command = await stack.enter_async_context(wrap_requested(command, setup.sandbox, setup.cwd))
                     opening = _stdio_streams(command, setup.supervisor, self._health)
                     yield await stack.enter_async_context(opening)
-            case RemoteServer(transport="sse"):
-                headers = dict(spec.headers)
-                sse = sse_client(spec.url, headers, _HTTP_TIMEOUT, httpx_client_factory=self._make_sse_client)
-                async with sse as streams:
-                    yield streams
             case RemoteServer():
-                limits = httpx2.Timeout(_HTTP_TIMEOUT, read=None)  # each call has its own deadline
+                store = LoginStore(default_login_path(setup.environment))
                 async with (
-                    _PerMessageClient(headers=dict(spec.headers), timeout=limits) as client,
-                    streamable_http_client(spec.url, http_client=client) as streams,
+                    open_login(spec, store, setup.login) as auth,
+                    self._open_remote(spec, auth) as streams,
                 ):
                     yield streams
+
+    @asynccontextmanager
+    async def _open_remote(
+        self, spec: RemoteServer, auth: httpx2.Auth | None
+    ) -> AsyncIterator[tuple[_ReadStream, _WriteStream]]:
+        headers = dict(spec.headers)
+        if spec.transport == "sse":
+            factory = self._make_sse_client
+            async with sse_client(spec.url, headers, _HTTP_TIMEOUT, httpx_client_factory=factory, auth=auth) as streams:
+                yield streams
+            return
+        limits = httpx2.Timeout(_HTTP_TIMEOUT, read=None)  # each call has its own deadline
+        async with (
+            PerMessageClient(headers=headers, timeout=limits, auth=auth) as client,
+            streamable_http_client(spec.url, http_client=client) as streams,
+        ):
+            yield streams
 
     def _make_sse_client(
         self,
@@ -419,9 +403,13 @@ class McpConnection:
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
-        client = _SseClient(headers=headers, timeout=timeout, auth=auth)
-        client.on_failure = self.close
+        client = SseClient(headers=headers, timeout=timeout, auth=auth)
+        client.on_failure = self._report_undelivered
         return client
+
+    def _report_undelivered(self, reason: str | None) -> None:
+        self.reason = self.reason or reason
+        self.close()
 
 
 class _WatchedStream:
@@ -484,14 +472,14 @@ def _parse_message(text: bytes) -> JSONRPCMessage:
         request_id = value.get("id") if isinstance(value, dict) and "method" not in value else None
         if not isinstance(value, dict) or not isinstance(request_id, int | str) or isinstance(request_id, bool):
             raise
-        reason = "it is no message of the protocol"
+        reason = "it is not an MCP message"
         message_type = "JSONRPCError" if "error" in value else "JSONRPCResponse"
         for detail in error.errors(include_url=False, include_input=False):
             kind, *where = detail["loc"]
             if kind == message_type:
                 reason = f"{'.'.join(str(step) for step in where)}: {detail['msg']}"
                 break
-        error_data = ErrorData(code=PARSE_ERROR, message=f"{_INVALID_ANSWER}: {reason}")
+        error_data = ErrorData(code=PARSE_ERROR, message=f"{INVALID_ANSWER}: {reason}")
         return JSONRPCError(jsonrpc="2.0", id=request_id, error=error_data)
 
 
@@ -624,7 +612,7 @@ class _StdoutReader:
                     buffer = bytearray(last)
                     for line in lines:
                         await self._handle_line(line)
-                if len(buffer) > _MAX_LINE_BYTES:
+                if len(buffer) > MAX_MESSAGE_BYTES:
                     return
                 await anyio.lowlevel.checkpoint()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from toolspan.runtime.process import ProcessSupervisor
 
 if TYPE_CHECKING:
+    from toolspan.integrations.mcp_client.logins import LoginPrompt
     from toolspan.runtime.sandbox.active import ActiveSandbox
 
 ServerState = Literal["new", "connected", "lost", "failed", "closed"]
@@ -20,11 +21,16 @@ Negotiation = Literal["legacy", "auto"]
 ProgressHandler = Callable[[float, float | None, str | None], None]
 _MAX_TIMES = 1_000
 
-McpErrorKind = Literal["tool", "protocol", "timeout", "closed", "not_connected", "connect", "unreadable"]
+McpErrorKind = Literal["tool", "protocol", "timeout", "closed", "not_connected", "connect", "unreadable", "login"]
 """The kind of failure: the tool reported an error, the server returned one, the call timed out, the
-connection broke, the server is not connected, connecting failed, or the response is invalid.
+connection broke, the server is not connected, connecting failed, the response is invalid, or a login is needed.
 """
 CONNECTION_CLOSED = -32_000
+LOGIN_FAILED = -32_401
+"""The code in which a `LoginError` travels through the SDK. Servers do not use it."""
+URL_ELICITATION_REQUIRED = -32_042
+FETCH_FAILED = "fetch failed"
+"""The client's error message for a broken connection."""
 
 
 @dataclass(slots=True)
@@ -72,6 +78,8 @@ class ConnectionSetup:
     """The sandbox for servers that run inside it."""
     negotiation: Negotiation | None = None
     """The handshake, or None for the default for this kind of server."""
+    login: LoginPrompt | None = None
+    """The way to let the user log in; None if nobody is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +95,21 @@ class McpToolListing:
     """The maximum number of result characters that the server wants to keep in the conversation."""
 
 
+class LoginError(Exception):
+    """Raised if a request needs a login that is missing, expired or refused. The message says what to do."""
+
+
 class McpError(Exception):
     """Raised if a call or a connection fails."""
 
     def __init__(
-        self, kind: McpErrorKind, message: str, code: int | None = None, *, seconds: float | None = None
+        self,
+        kind: McpErrorKind,
+        message: str,
+        code: int | None = None,
+        *,
+        seconds: float | None = None,
+        data: object = None,
     ) -> None:
         super().__init__(message)
         self.kind: McpErrorKind = kind
@@ -99,6 +117,8 @@ class McpError(Exception):
         self.code = code
         self.seconds = seconds
         """The timeout in seconds, if the call timed out."""
+        self.data = data
+        """The data of the server's error."""
 
 
 def replace_lone_surrogates(line: bytes) -> tuple[object, str]:

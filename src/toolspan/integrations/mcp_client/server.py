@@ -15,6 +15,7 @@ import anyio
 import anyio.abc
 
 from toolspan.integrations.mcp_client.config import RemoteServer, ServerSpec
+from toolspan.integrations.mcp_client.elicitation import Elicitation, ElicitationAnswer, Elicitor
 from toolspan.integrations.mcp_client.protocol import (
     ConnectionSetup,
     Health,
@@ -61,11 +62,52 @@ class McpCall:
     """The timeout in seconds, or None for the server's timeout."""
 
 
+class _CallTimer:
+    """The time limits of one call, which pause while the user is asked."""
+
+    def __init__(self, seconds: float, idle: float) -> None:
+        self._end = anyio.current_time() + seconds
+        self._idle = idle
+        self._pauses = 0
+        self._paused_at = 0.0
+        self.scope = anyio.CancelScope()
+        self.extend()
+
+    @property
+    def is_over(self) -> bool:
+        """True if the call has used all its time."""
+        return anyio.current_time() >= self._end
+
+    def extend(self) -> None:
+        """Begin the time without progress again."""
+        if not self._pauses:
+            self.scope.deadline = min(self._end, anyio.current_time() + self._idle)
+
+    def pause(self) -> None:
+        """Stop the time."""
+        if not self._pauses:
+            self._paused_at = anyio.current_time()
+            self.scope.deadline = float("inf")
+        self._pauses += 1
+
+    def resume(self) -> None:
+        """Continue the time."""
+        self._pauses -= 1
+        if not self._pauses:
+            self._end += anyio.current_time() - self._paused_at
+            self.extend()
+
+
 class McpServer:
     """A server that is connected, and reconnected as needed."""
 
     def __init__(
-        self, spec: ServerSpec, values: McpValues, timeouts: McpTimeouts, on_change: Callable[[], None] = lambda: None
+        self,
+        spec: ServerSpec,
+        values: McpValues,
+        timeouts: McpTimeouts,
+        on_change: Callable[[], None] = lambda: None,
+        elicitor: Elicitor | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -80,6 +122,9 @@ class McpServer:
         self._connection: McpConnection | None = None
         self._setup: ConnectionSetup | None = None
         self._group: anyio.abc.TaskGroup | None = None
+        self._elicitor = elicitor
+        self._timers: set[_CallTimer] = set()
+        self._questions: set[anyio.CancelScope] = set()
 
     async def start(self, setup: ConnectionSetup, group: anyio.abc.TaskGroup) -> None:
         """Connect for the first time. Problems are reported in `health`."""
@@ -103,26 +148,49 @@ class McpServer:
         remote = isinstance(self.spec, RemoteServer)
         idle = (self._timeouts.idle_remote if remote else self._timeouts.idle_local) or float("inf")
         began = time.monotonic()
-        end = anyio.current_time() + seconds
-        scope = anyio.CancelScope(deadline=min(end, anyio.current_time() + idle))
+        timer = _CallTimer(seconds, idle)
 
         def extend_deadline(done: float, total: float | None, message: str | None) -> None:
-            scope.deadline = min(end, anyio.current_time() + idle)
+            timer.extend()
             call.progress(done, total, message)
 
         answer: Mapping[str, object] = {}
+        self._timers.add(timer)
         try:
-            with scope:
+            with timer.scope:
                 answer = await self._send_call(call, extend_deadline)
-            if scope.cancelled_caught:
-                waited = seconds if anyio.current_time() >= end else idle
+            if timer.scope.cancelled_caught:
+                waited = seconds if timer.is_over else idle
                 raise McpError("timeout", f"no answer within {waited:g} s", seconds=waited)
         except McpError as error:
             self.health.errors[error.kind] += 1
             raise
+        finally:
+            self._timers.discard(timer)
+            if not self._timers:  # nothing needs the answers any more
+                for question in self._questions:
+                    question.cancel()
         self.health.times.append(time.monotonic() - began)
         if answer.get("isError") is True:
             self.health.errors["tool"] += 1
+        return answer
+
+    async def _elicit(self, elicitation: Elicitation) -> ElicitationAnswer:
+        """Ask the user on behalf of the server while one of its calls runs. The time does not count for its calls."""
+        if self._elicitor is None or not self._timers:
+            return ElicitationAnswer("cancel")
+        paused = list(self._timers)
+        for timer in paused:
+            timer.pause()
+        answer = ElicitationAnswer("cancel")
+        try:
+            with anyio.CancelScope() as question:
+                self._questions.add(question)
+                answer = await self._elicitor.ask(elicitation)
+        finally:
+            self._questions.discard(question)
+            for timer in paused:
+                timer.resume()
         return answer
 
     async def list_resources(self) -> list[Mapping[str, object]]:
@@ -177,7 +245,7 @@ class McpServer:
             if self._connection is not None:
                 self.health.state = "lost"
                 if not self._values.restarts:
-                    raise McpError("not_connected", self._values.not_connected)
+                    raise McpError("not_connected", "Not connected")
                 self.health.restarts += 1
             tries = _MAX_TRIES if isinstance(self.spec, RemoteServer) else 1
             for tries_remaining in reversed(range(tries)):
@@ -197,8 +265,8 @@ class McpServer:
         from toolspan.integrations.mcp_client.connection import McpConnection
 
         if self._group is None or self._setup is None:
-            raise McpError("not_connected", self._values.not_connected)
-        connection = McpConnection(self.health, self.refresh_tools)
+            raise McpError("not_connected", "Not connected")
+        connection = McpConnection(self.health, self.refresh_tools, self._elicit)
         try:
             with anyio.fail_after(self._timeouts.connect):
                 await self._group.start(connection.stay_connected, self.spec, self._setup)
@@ -217,6 +285,6 @@ class McpServer:
     def _connect_error(self, reason: str) -> McpError:
         stderr_line = self.health.stderr_tail.strip().rpartition("\n")[2]
         if stderr_line:
-            reason = f"{reason} (it said: {stderr_line})"
+            reason = f"{reason} (its last error output: {stderr_line})"
         self.health.state, self.health.reason = "failed", reason
         return McpError("connect", f"Cannot connect to the MCP server {self.name!r}: {reason}")

@@ -13,23 +13,20 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from toolspan.errors import NotFound, ToolError
-from toolspan.integrations.mcp_client.config import load_servers, mcp_tool_name, read_servers
-from toolspan.integrations.mcp_client.protocol import ConnectionSetup, Health, McpError
+from toolspan.errors import NotFound, ToolError, ToolspanError
+from toolspan.integrations.mcp_client.arguments import InputCheck, prepare_arguments
+from toolspan.integrations.mcp_client.config import RemoteServer, load_servers, mcp_tool_name, read_servers
+from toolspan.integrations.mcp_client.elicitation import Elicitor, FireHook
+from toolspan.integrations.mcp_client.logins import Login, LoginPrompt, LoginStore, default_login_path, login_key
+from toolspan.integrations.mcp_client.protocol import ConnectionSetup, Health, McpError, Negotiation
 from toolspan.integrations.mcp_client.server import McpCall, McpServer, McpTimeouts
-from toolspan.integrations.mcp_client.tools import (
-    InputCheck,
-    error_text,
-    prepare_arguments,
-    resource_tools,
-    server_tools,
-    to_tool_failure,
-)
+from toolspan.integrations.mcp_client.tools import error_text, resource_tools, server_tools, to_tool_failure
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import Profile
@@ -46,6 +43,10 @@ McpConfig = Path | str | Mapping[str, object]
 """The path of a configuration file, or its content."""
 _CLOSE_SECONDS = 5.0
 """The number of seconds that servers have to exit before they are terminated."""
+_CONNECT_TIMEOUT = 30.0
+_EVALUATION_ERROR = "MCP error -32603: failed to evaluate permission"
+_CALL_TIMEOUT = 600.0
+"""The timeout of a call in seconds, unless the server or the environment sets another. Clients wait a day."""
 
 
 class McpServers:
@@ -63,9 +64,9 @@ class McpServers:
     ) -> None:
         """Read the configuration. No server starts before the context is entered.
 
-        `environment` provides `${VAR}`, the timeouts (`MCP_TIMEOUT`, `MCP_TOOL_TIMEOUT`) and the
-        variables that processes inherit. With `validate="strict"`, inputs are checked against the
-        servers' schemas.
+        `environment` provides `${VAR}`, the timeouts (`MCP_TIMEOUT`, `MCP_TOOL_TIMEOUT`), the limit of results
+        (`MAX_MCP_OUTPUT_TOKENS`) and the variables that processes inherit. With `validate="strict"`, inputs are
+        checked against the servers' schemas.
 
         Raises:
             BadServers: the configuration is invalid.
@@ -78,11 +79,13 @@ class McpServers:
         self._input_check = validate
         self._sandbox = sandbox
         self._stack: AsyncExitStack | None = None
+        legacy = self._environment.get("MCP_PROTOCOL_NEGOTIATION") == "legacy"
+        self._negotiation: Negotiation | None = "legacy" if legacy else None
         values = self.profile.mcp
         idle = _read_milliseconds(self._environment, "CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT")
         timeouts = McpTimeouts(
-            connect=_read_milliseconds(self._environment, "MCP_TIMEOUT") or values.connect_timeout,
-            call=_read_milliseconds(self._environment, "MCP_TOOL_TIMEOUT") or values.call_timeout,
+            connect=_read_milliseconds(self._environment, "MCP_TIMEOUT") or _CONNECT_TIMEOUT,
+            call=_read_milliseconds(self._environment, "MCP_TOOL_TIMEOUT") or _CALL_TIMEOUT,
             idle_local=values.idle_local if idle is None else idle,
             idle_remote=values.idle_remote if idle is None else idle,
         )
@@ -90,12 +93,15 @@ class McpServers:
             specs = read_servers(config, self._environment)
         else:
             specs = load_servers(Path(config), self._environment)
-        self._servers = {spec.name: McpServer(spec, values, timeouts, self._notify_change) for spec in specs}
+        self._timeouts = timeouts
+        self._elicitor = Elicitor(self._cwd)
+        self._servers = {
+            spec.name: McpServer(spec, values, timeouts, self._notify_change, self._elicitor) for spec in specs
+        }
 
     async def __aenter__(self) -> Self:
         if not self._servers:
             return self
-        legacy = self._environment.get("MCP_PROTOCOL_NEGOTIATION") == "legacy"
         async with AsyncExitStack() as stack:
             supervisor = await stack.enter_async_context(ProcessSupervisor())
             group = await stack.enter_async_context(anyio.create_task_group())
@@ -106,7 +112,7 @@ class McpServers:
                 environment=self._environment,
                 supervisor=supervisor,
                 sandbox=self._sandbox,
-                negotiation="legacy" if legacy else None,
+                negotiation=self._negotiation,
             )
             async with anyio.create_task_group() as starting:
                 for server in self._servers.values():
@@ -118,6 +124,76 @@ class McpServers:
         stack, self._stack = self._stack, None
         if stack is not None:
             await stack.__aexit__(None, None, None)  # a task group would wrap an exception raised in the block
+
+    def let_servers_ask(self, approver: Approver | None, fire_hook: FireHook | None = None) -> None:
+        """Let servers ask the user for input during calls, through `approver`; None to cancel such requests.
+
+        The approver gets a request of the tool `AskUserQuestion` with `elicitation` in its input, and returns `Allow`
+        with `answers` in the input, or `Deny`. `fire_hook` runs the hooks `Elicitation` and `ElicitationResult`.
+        """
+        self._elicitor.approver, self._elicitor.fire_hook = approver, fire_hook
+
+    async def login(self, name: str, prompt: LoginPrompt) -> Login | None:
+        """Let the user log in at a server, and store the login for later processes.
+
+        Returns None, and stores nothing, if the server does not ask for a login. The secret of a configured client
+        may also be in the variable `MCP_CLIENT_SECRET`.
+
+        Raises:
+            NotFound: no server that is reached over HTTP has this name.
+            ToolspanError: the server is unreachable, or the login failed. An earlier login is kept.
+        """
+        spec = self._find_remote(name)
+        store = LoginStore(default_login_path(self._environment))
+        before = store.read(login_key(spec))
+        secret = self._environment.get("MCP_CLIENT_SECRET")
+        if secret and spec.oauth.client_id and not spec.oauth.client_secret:
+            spec = replace(spec, oauth=replace(spec.oauth, client_secret=secret))
+        timeouts = replace(self._timeouts, connect=self._timeouts.connect + prompt.timeout)
+        server = McpServer(spec, self.profile.mcp, timeouts)
+        async with ProcessSupervisor() as supervisor, anyio.create_task_group() as group:
+            setup = ConnectionSetup(
+                cwd=self._cwd,
+                environment=self._environment,
+                supervisor=supervisor,
+                negotiation=self._negotiation,
+                login=prompt,
+            )
+            await server.start(setup, group)
+            failure = None if server.health.state == "connected" else server.health.reason
+            await server.close()
+            group.cancel_scope.cancel()
+        if failure is not None:
+            raise ToolspanError(f"MCP server {name!r}: {failure}")
+        login = store.read(login_key(spec))
+        return None if login == before else login
+
+    async def logout(self, name: str) -> bool | None:
+        """Remove the login at a server, and ask the server to revoke it.
+
+        Returns whether the server has revoked it; None if there was no login.
+
+        Raises:
+            NotFound: no server that is reached over HTTP has this name.
+            SourceError: the file with the logins cannot be changed.
+        """
+        spec = self._find_remote(name)
+        store = LoginStore(default_login_path(self._environment))
+        if store.read(login_key(spec)) is None:
+            return None
+        from toolspan.integrations.mcp_client.oauth import ServerLogin  # imports the SDK
+
+        is_revoked = await ServerLogin(spec, store).revoke()
+        store.remove(login_key(spec))
+        return is_revoked
+
+    def _find_remote(self, name: str) -> RemoteServer:
+        server = self._servers.get(name)
+        if server is None:
+            raise NotFound(f"no MCP server is called {name!r}; configured servers: {', '.join(self.names) or 'none'}")
+        if not isinstance(server.spec, RemoteServer):
+            raise NotFound(f"the MCP server {name!r} is a local program, which needs no login")
+        return server.spec
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -132,7 +208,9 @@ class McpServers:
     def tools(self) -> Toolset:
         """Return the tools of all connected servers, plus the resource tools if any server has resources."""
         tools = [
-            tool for server in self._servers.values() for tool in server_tools(server, self.profile, self._input_check)
+            tool
+            for server in self._servers.values()
+            for tool in server_tools(server, self.profile, self._input_check, self._environment)
         ]
         by_name = {tool.name: tool for tool in reversed(tools)}  # two servers may have the same tool name
         return Toolset([*reversed(by_name.values()), *resource_tools(self._servers, self.profile)])
@@ -192,14 +270,14 @@ def prompt_tool_approver(servers: McpServers, name: str, profile: Profile, *, ti
         try:
             answer = await server.call_tool(call)
         except McpError as error:
-            values = profile.mcp
-            message = to_tool_failure(error, server, tool, values).text
-            if error.kind == "timeout" and values.approval_timed_out and seconds is not None:
+            message = to_tool_failure(error, server, tool, profile.messages).text
+            has_messages = profile.mcp.approval_timeout is not None
+            if has_messages and error.kind == "timeout" and seconds is not None:
                 minutes, rest = divmod(round(seconds), 60)
                 duration = f"{minutes}m{rest}s" if minutes else f"{rest}s"
-                message = values.approval_timed_out.format(duration=duration)
-            elif error.kind in ("closed", "not_connected") and values.approval_unanswered:
-                message = values.approval_unanswered if error.code is not None else error.message
+                message = f"{_EVALUATION_ERROR}: request timed out after {duration}"
+            elif has_messages and error.kind in ("closed", "not_connected"):
+                message = error.message if error.code is None else f"{_EVALUATION_ERROR}: no response received"
             raise ToolError(message) from error
         return _parse_decision(answer, profile)
 
@@ -215,17 +293,16 @@ def _parse_decision(answer: Mapping[str, object], profile: Profile) -> Allow | D
     response = None
     with suppress(ValueError, RecursionError):
         response = json.loads(str(texts[0]) if texts else "")
-    values = profile.mcp
     issue = _response_issue(response, profile)
     if issue is not None or not isinstance(response, Mapping):
-        if values.approval_invalid is not None:
-            return Deny(values.approval_invalid, "config")
+        if not profile.mcp.strict_approval:
+            return Deny("The permission prompt tool returned an invalid permission result.", "config")
         raise ToolError(issue_json([issue] if issue else [], profile.issues))
     if response["behavior"] == "allow":
         new_input = response.get("updatedInput")
         return Allow(None, "user_temporary", new_input if isinstance(new_input, Mapping) else None)
     stop = response.get("interrupt") is True
-    if stop and values.approval_interrupts:
+    if stop and not profile.mcp.strict_approval:
         return Deny(None, "user_reject", stop)
     return Deny(str(response["message"]), "config", stop)
 
@@ -237,7 +314,7 @@ def _response_issue(response: object, profile: Profile) -> Issue | None:
     record = "object" if profile.issues.validator == "zod 3" else "record"
     allow = _literal_issues(response, "allow")
     new_input = response.get("updatedInput")
-    if not isinstance(new_input, Mapping) and (new_input is not None or profile.mcp.approval_requires_input):
+    if not isinstance(new_input, Mapping) and (new_input is not None or profile.mcp.strict_approval):
         received_type = type_name(new_input) if "updatedInput" in response else "undefined"
         allow += (Issue("type", ("updatedInput",), "", record, received_type),)
     deny = _literal_issues(response, "deny")

@@ -8,37 +8,42 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import mimetypes
 import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from toolspan.errors import ToolError
-from toolspan.integrations.mcp_client.config import mcp_tool_name, sanitize_name
-from toolspan.integrations.mcp_client.protocol import McpError, McpToolListing
+from toolspan.integrations.mcp_client.arguments import InputCheck, make_parser, prepare_arguments
+from toolspan.integrations.mcp_client.config import mcp_tool_name
+from toolspan.integrations.mcp_client.protocol import URL_ELICITATION_REQUIRED, McpError, McpToolListing
 from toolspan.integrations.mcp_client.server import McpCall, McpServer
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.output_limits import ERROR_LIMIT, sanitize_json, spill_text, truncate_middle
-from toolspan.runtime.profiles import McpValues, Profile
+from toolspan.runtime.output_limits import (
+    ERROR_LIMIT,
+    spill_text,
+    truncate_middle,
+    utf16_head,
+    utf16_length,
+)
+from toolspan.runtime.profiles import McpValues, Messages, Profile
 from toolspan.runtime.schema.check import compile_checker
-from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Valid, unparsed_text
 from toolspan.runtime.tool import Output, Tool, ToolFailure
 from toolspan.tools.files.image import read_image_info
 from toolspan.types.ids import CallId
-
-InputCheck = Literal["none", "strict"]
-"""The check of inputs before they are sent: none, or against the server's schema."""
+from toolspan.types.tool_kinds import sanitize_name
 
 
-def server_tools(server: McpServer, profile: Profile, check: InputCheck) -> list[Tool]:
+def server_tools(server: McpServer, profile: Profile, check: InputCheck, environment: Mapping[str, str]) -> list[Tool]:
     """Return a server's tools. Rejected tools are listed in its health."""
+    token_limit = profile.mcp.token_limit and _read_token_limit(environment, profile.mcp.token_limit)
     tools: dict[str, Tool] = {}
     rejected: list[str] = []
     for listing in server.listed_tools:
@@ -46,13 +51,21 @@ def server_tools(server: McpServer, profile: Profile, check: InputCheck) -> list
         if name in tools:
             rejected.append(f"{listing.name}: another tool has the name {name}")
             continue
+        unsupported = sorted({"allOf", "anyOf", "oneOf"} & listing.input_schema.keys())
+        if unsupported:  # one such tool would make the API refuse the whole request
+            rejected.append(
+                f"{listing.name}: its input schema has {unsupported[0]} at the top, which models do not accept"
+            )
+            continue
         tools[name] = Tool(
             name=name,
             description=listing.description[: profile.mcp.description_limit],
             input_schema=listing.input_schema,
-            parse=_make_parse(listing.input_schema, check, reports_unparsed=profile.issues.reports_unparsed),
-            run=partial(_run_tool, server, listing),
+            parse=make_parser(listing.input_schema, check, profile),
+            run=partial(_run_tool, server, listing, token_limit),
             concurrent=listing.read_only is True,
+            only_reads=partial(_is_declared_read_only, listing),
+            kind="mcp",
             output_limit=None,  # results are already limited in the same way as in the client
             extra={"mcp_server": {"name": server.name, "source": "dynamic"}},
         )
@@ -60,8 +73,16 @@ def server_tools(server: McpServer, profile: Profile, check: InputCheck) -> list
     return list(tools.values())
 
 
+def _is_declared_read_only(listing: McpToolListing, _value: object, _workspace: object) -> bool:
+    return listing.read_only is True
+
+
 async def _run_tool(
-    server: McpServer, listing: McpToolListing, value: Mapping[str, object], ctx: ToolContext
+    server: McpServer,
+    listing: McpToolListing,
+    token_limit: int | None,
+    value: Mapping[str, object],
+    ctx: ToolContext,
 ) -> Output | ToolFailure:
     values = ctx.profile.mcp
 
@@ -73,46 +94,34 @@ async def _run_tool(
     try:
         answer = await server.call_tool(call)
     except McpError as error:
-        return to_tool_failure(error, server, listing.name, values)
+        if error.code != URL_ELICITATION_REQUIRED:
+            return to_tool_failure(error, server, listing.name, ctx.profile.messages)
+        text = f'URL elicitation was canceled by the user. The tool "{listing.name}" could not complete because it'
+        text += " requires the user to open a URL."
+        return Output(content=text, structured=text)
     saver = _BinarySaver(server.name, ctx.workspace.results_folder)
     output = _convert_result(answer, saver, values)
     if isinstance(output, Output):
-        output = _limit_output(output, saver, listing, values, ctx.call.id)
+        output = _limit_output(output, saver, listing, values, token_limit, ctx.call.id)
     if isinstance(output, ToolFailure) or listing.read_only is not None or not values.marks_writers:
         return output
     return replace(output, beside={**(output.beside or {}), "mcpCallNotReadOnly": "no_hint"})
 
 
-def prepare_arguments(value: Mapping[str, object]) -> dict[str, object]:
-    """Convert an input to plain JSON values for the server, with integral floats as integers."""
-    prepared = _floats_to_integers(sanitize_json(value))
-    return prepared if isinstance(prepared, dict) else {}
-
-
-def _floats_to_integers(value: object) -> object:
-    match value:
-        case float() if value.is_integer():
-            return int(value)  # clients send `1.0` as `1`, and some servers distinguish them
-        case dict():
-            return {key: _floats_to_integers(inner) for key, inner in value.items()}
-        case list():
-            return [_floats_to_integers(inner) for inner in value]
-        case _:
-            return value
-
-
-def to_tool_failure(error: McpError, server: McpServer, tool: str, values: McpValues) -> ToolFailure:
+def to_tool_failure(error: McpError, server: McpServer, tool: str, messages: Messages) -> ToolFailure:
     """Convert an `McpError` to a failure with the profile's message."""
     match error.kind:
         case "timeout":
             waited = int(error.seconds or server.call_timeout)
-            text = values.timed_out.format(server=server.name, tool=tool, seconds=waited)
+            text = messages.mcp_timed_out.format(server=server.name, tool=tool, seconds=waited)
             return ToolFailure(text, kind="mcp_timeout", timed_out=True)
         case "closed" | "protocol":
             text = error.message
             if error.code is not None:
-                text = values.error.format(code=error.code, message=error.message)
+                text = messages.mcp_error.format(code=error.code, message=error.message)
             return ToolFailure(_fit_error(text))  # readers infer the kind from the text
+        case "login":
+            return ToolFailure(f"The MCP server {server.name!r} {error.message}")
         case "not_connected" | "connect" | "unreadable" | "tool":
             return ToolFailure(error.message)
 
@@ -120,33 +129,6 @@ def to_tool_failure(error: McpError, server: McpServer, tool: str, values: McpVa
 def _fit_error(text: str) -> str:
     """Return an error message as clients show it: stripped, shortened and never empty."""
     return truncate_middle(text.strip(), ERROR_LIMIT) or "Command failed with no output"
-
-
-def _make_parse(schema: Mapping[str, object], check: InputCheck, *, reports_unparsed: bool) -> Parse:
-    """Return a parser that accepts any input or, with `strict`, checks it against the server's schema."""
-
-    @cache
-    def make_validator() -> Any:
-        from jsonschema.validators import validator_for  # type: ignore[import-untyped]
-
-        return validator_for(schema)(schema)
-
-    def parse(arguments: Mapping[str, object]) -> Valid | Invalid:
-        if unparsed_text(arguments) is not None:
-            if reports_unparsed:
-                return Invalid(())
-            arguments = {}
-        if check == "none":
-            return Valid(arguments, arguments)
-        issues: list[Issue] = []
-        try:
-            errors = make_validator().iter_errors(dict(arguments))
-            issues.extend(Issue("other", tuple(error.absolute_path), str(error.message)) for error in errors)
-        except Exception as error:  # noqa: BLE001 - the server's schema, which may be anything
-            issues.append(Issue("other", (), f"the server's schema cannot be used: {error}"))
-        return Invalid(tuple(issues)) if issues else Valid(arguments, arguments)
-
-    return parse
 
 
 LIST_TOOL = "ListMcpResourcesTool"
@@ -169,15 +151,20 @@ _FILE_SUFFIXES = {
     "image/heic": ".bin",
 }
 """File suffixes for binary data, where clients use an unusual one."""
-_SERVER = {"type": "string", "description": "The name of the server"}
+_SERVER = {"type": "string", "description": "The name of the MCP server."}
 _LIST_SCHEMA: Mapping[str, object] = {
     "type": "object",
-    "properties": {"server": {**_SERVER, "description": "Only the resources of this server"}},
+    "properties": {
+        "server": {**_SERVER, "description": "Return only the resources of this server. The default is all servers."}
+    },
     "additionalProperties": False,
 }
 _READ_SCHEMA: Mapping[str, object] = {
     "type": "object",
-    "properties": {"server": _SERVER, "uri": {"type": "string", "description": "The address of the resource"}},
+    "properties": {
+        "server": _SERVER,
+        "uri": {"type": "string", "description": "The URI of the resource, as ListMcpResourcesTool returned it."},
+    },
     "required": ["server", "uri"],
     "additionalProperties": False,
 }
@@ -187,7 +174,9 @@ _SURE_FACTOR = 4
 """The factor by which an estimate must exceed the limit to be used without counting tokens."""
 _SCHEMA_DEPTH = 2
 _SCHEMA_MEMBERS = 10
-_FIRST_KEYS = ("name", "title", "uri", "description", "mimeType")
+_RESOURCE_KEYS = ("name", "title", "uri", "description", "mimeType", "size", "annotations", "_meta")
+"""The keys of a listed resource, in the client's order."""
+_RESOURCE_NOT_FOUND = -32_002
 
 
 def resource_tools(servers: Mapping[str, McpServer], profile: Profile) -> list[Tool]:
@@ -200,11 +189,11 @@ def resource_tools(servers: Mapping[str, McpServer], profile: Profile) -> list[T
         for server in selected:
             try:
                 for resource in await server.list_resources() if server.has_resources else ():
-                    first = {key: resource[key] for key in _FIRST_KEYS if key in resource}
+                    first = {key: resource[key] for key in _RESOURCE_KEYS if key in resource}
                     resources.append({**first, **resource, "server": server.name})
             except McpError as error:
                 if name is not None:
-                    raise ToolError(to_tool_failure(error, server, LIST_TOOL, profile.mcp).text) from error
+                    raise ToolError(to_tool_failure(error, server, LIST_TOOL, profile.messages).text) from error
         return Output(content=_compact_json(resources), structured=resources)
 
     async def read_resource(value: _Input, ctx: ToolContext) -> Output | ToolFailure:
@@ -212,16 +201,14 @@ def resource_tools(servers: Mapping[str, McpServer], profile: Profile) -> list[T
         try:
             answer = await server.read_resource(str(value["uri"]))
         except McpError as error:
-            return to_tool_failure(error, server, READ_TOOL, profile.mcp)
-        saver = _BinarySaver(server.name, ctx.workspace.results_folder)
-        contents: list[dict[str, object]] = []
-        for piece in _mappings(answer.get("contents")):
-            fields = {key: value for key, value in piece.items() if key != "blob"}
-            if "blob" in piece:  # binary data is saved to a file
-                kind = str(piece.get("mimeType") or "application/octet-stream")
-                head = f"[Resource from {server.name} at {piece.get('uri')}] "
-                fields |= {"text": head + saver.describe(piece["blob"], kind)}
-            contents.append(fields)
+            if error.code != _RESOURCE_NOT_FOUND:
+                return to_tool_failure(error, server, READ_TOOL, profile.messages)
+            text = (
+                f"Resource not found: {value['uri']} \u2014 it may have been deleted or the URI is stale."
+                f" Re-run {LIST_TOOL} to refresh."
+            )
+            return Output(content=text, structured={"contents": [], "error": text})
+        contents = _read_contents(answer, _BinarySaver(server.name, ctx.workspace.results_folder))
         return Output(content=_compact_json({"contents": contents}), structured={"contents": contents})
 
     if not any(server.has_resources for server in servers.values()):
@@ -230,7 +217,10 @@ def resource_tools(servers: Mapping[str, McpServer], profile: Profile) -> list[T
     return [
         Tool(
             name=LIST_TOOL,
-            description="List the resources of the connected MCP servers, or of one of them.",
+            description=(
+                "List the resources of the connected MCP servers, or of one of them. Returns the URI, name"
+                " and type of each."
+            ),
             input_schema=_LIST_SCHEMA,
             parse=compile_checker(_LIST_SCHEMA, coerce=coerce),
             run=list_resources,
@@ -239,7 +229,7 @@ def resource_tools(servers: Mapping[str, McpServer], profile: Profile) -> list[T
         ),
         Tool(
             name=READ_TOOL,
-            description="Read one resource of an MCP server by its address.",
+            description="Return the content of one resource of an MCP server. Binary content is saved to a file.",
             input_schema=_READ_SCHEMA,
             parse=compile_checker(_READ_SCHEMA, coerce=coerce),
             run=read_resource,
@@ -247,6 +237,20 @@ def resource_tools(servers: Mapping[str, McpServer], profile: Profile) -> list[T
             read_only=True,
         ),
     ]
+
+
+def _read_contents(answer: Mapping[str, object], saver: _BinarySaver) -> list[_Block]:
+    """Return the contents of a resource. Binary data is saved to files."""
+    contents: list[_Block] = []
+    for piece in _mappings(answer.get("contents")):
+        fields = {key: piece[key] for key in ("uri", "mimeType", "text") if key in piece}
+        if "blob" in piece:
+            description, path = saver.save_encoded(piece["blob"], _mime_type(piece, "unknown type"))
+            if path is not None:
+                fields["blobSavedTo"] = str(path)
+            fields["text"] = f"[Resource from {saver.server} at {piece.get('uri')}] {description}"
+        contents.append(fields)
+    return contents
 
 
 def _find_server(servers: Mapping[str, McpServer], name: str) -> McpServer:
@@ -277,14 +281,19 @@ class _BinarySaver:
 
     def describe(self, encoded: object, kind: str) -> str:
         """Save binary data and return the text that replaces it, which states its type and file."""
+        return self.save_encoded(encoded, kind)[0]
+
+    def save_encoded(self, encoded: object, kind: str) -> tuple[str, Path | None]:
+        """Save binary data. Return the text that replaces it, and the file, or None if there is no file."""
         data = _decode_base64(encoded)
         if data is None:
-            return f"Binary content ({kind}) that is not valid base64"
+            return f"Binary content ({kind}) that is not valid base64", None
         description = f"Binary content ({kind}, {len(data)} bytes)"
         try:
-            return f"{description} saved to {self.save(data, kind)}"
+            path = self.save(data, kind)
         except OSError as error:
-            return f"{description} could not be saved: {error}"
+            return f"{description} could not be saved: {error}", None
+        return f"{description} saved to {path}", path
 
 
 def _convert_result(answer: Mapping[str, object], saver: _BinarySaver, values: McpValues) -> Output | ToolFailure:
@@ -292,8 +301,6 @@ def _convert_result(answer: Mapping[str, object], saver: _BinarySaver, values: M
     if answer.get("isError") is True:
         text = error_text(blocks, values)
         return ToolFailure(str(answer.get("error") or "Unknown error") if text is None else _fit_error(text))
-    if answer.get("resultType") == "input_required":
-        return ToolFailure(f"{saver.server} asks for input, and nobody can give it here", "mcp_error")
     links = [
         {key: value for key, value in block.items() if key != "type"}
         for block in blocks
@@ -326,26 +333,65 @@ def _with_metadata(piece: _Block, block: Mapping[str, object]) -> _Block:
     return {**piece, "_meta": block["_meta"]} if block.get("type") == "text" and block.get("_meta") else piece
 
 
+def _read_token_limit(environment: Mapping[str, str], default: int) -> int:
+    """Return the number of tokens that the environment allows in a result."""
+    try:
+        limit = float(environment.get("MAX_MCP_OUTPUT_TOKENS", ""))
+    except ValueError:
+        return default
+    return int(limit) if 1 <= limit < math.inf else default
+
+
 def _limit_output(
-    output: Output, saver: _BinarySaver, listing: McpToolListing, values: McpValues, call_id: CallId
+    output: Output,
+    saver: _BinarySaver,
+    listing: McpToolListing,
+    values: McpValues,
+    token_limit: int | None,
+    call_id: CallId,
 ) -> Output:
-    """Move a result that is too long for the conversation to a file."""
+    """Move a result that is too long for the conversation to a file, or cut it if it contains an image."""
     content = output.content
     if isinstance(content, str):
-        text, suffix, char_count = content, ".txt", len(content)
+        text, suffix, char_count = content, ".txt", utf16_length(content)
     else:
         text, suffix = json.dumps(content, indent=2, ensure_ascii=False), ".json"
-        char_count = sum(len(str(block.get("text", ""))) for block in _mappings(content))
+        char_count = sum(utf16_length(str(block.get("text", ""))) for block in _mappings(content))
     has_image = any(block.get("type") == "image" for block in _mappings(content))
-    if values.token_limit and round(char_count / _TOKEN_CHARS) > _SURE_FACTOR * values.token_limit and not has_image:
+    if token_limit and listing.inline_limit is None and round(char_count / _TOKEN_CHARS) > _SURE_FACTOR * token_limit:
+        if has_image:
+            shortened = _shorten_blocks(_mappings(content), token_limit)
+            return replace(output, content=shortened, structured=shortened)
         with suppress(OSError):
             notice = _save_whole(content, saver, listing.name)
             return replace(output, content=notice, structured=notice)
     inline_limit = listing.inline_limit or values.inline_limit
-    if inline_limit is None or has_image or len(text) <= inline_limit:
+    if inline_limit is None or has_image or utf16_length(text) <= inline_limit:
         return output
     spilled = spill_text(text, saver.folder, call_id, suffix=suffix)
     return replace(output, content=spilled.text, persisted=spilled.path)
+
+
+def _shorten_blocks(blocks: Sequence[Mapping[str, object]], token_limit: int) -> list[_Block]:
+    """Return the beginning of a result with images, and a notice that the rest is missing."""
+    room = token_limit * _TOKEN_CHARS
+    shortened: list[_Block] = []
+    for block in blocks:
+        if block.get("type") == "text":
+            text = utf16_head(str(block.get("text", "")), room)
+            room -= utf16_length(text)
+            shortened += [_text_block(text)] if text else []
+            continue
+        size = len(str(_as_mapping(block.get("source")).get("data", "")))
+        fits = size <= room
+        room -= size if fits else 0
+        left_out = _text_block("[Image left out: it did not fit in the tool output limit]")
+        shortened.append(dict(block) if fits else left_out)
+    notice = (
+        f"\n\n[OUTPUT TRUNCATED - exceeded {token_limit} token limit]\n\nThe rest of the output is missing."
+        " Ask the server for less at a time, if its tools can do that; otherwise tell the user that it is incomplete."
+    )
+    return [*shortened, _text_block(notice)]
 
 
 def _save_whole(content: object, saver: _BinarySaver, tool: str) -> str:
@@ -366,8 +412,8 @@ def _save_whole(content: object, saver: _BinarySaver, tool: str) -> str:
     path = saver.folder / name
     path.write_text(text, encoding="utf-8", errors="replace")
     return (
-        f"Error: result ({len(text):,} characters{lines}) exceeds maximum allowed tokens."
-        f" Output has been saved to {path}.\nFormat: {form}\nRead the parts of it that you need."
+        f"Error: result ({utf16_length(text):,} characters{lines}) exceeds maximum allowed tokens."
+        f" Output has been saved to {path}.\nFormat: {form}\nRead the parts that you need from the file."
     )
 
 
@@ -443,7 +489,7 @@ def _image_blocks(encoded: object, kind: str, saver: _BinarySaver, values: McpVa
         return [_text_block(f"[Image from {saver.server}] {saver.describe(encoded, kind)}")]
     info = read_image_info(data) if values.checks_images else None
     if values.checks_images and info is None:
-        reason = "its format is not known" if data else "Image file is empty (0 bytes)"
+        reason = "its format is unknown" if data else "Image file is empty (0 bytes)"
         problem = _text_block(f"[Image could not be processed: {reason}]")
         with suppress(OSError):
             return [problem, _text_block(f"[Image source: {saver.save(data, kind)}]")]
@@ -474,6 +520,10 @@ def _decode_base64(encoded: object) -> bytes | None:
 
 def _mappings(items: object) -> list[Mapping[str, object]]:
     return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+
+
+def _as_mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _compact_json(value: object) -> str:

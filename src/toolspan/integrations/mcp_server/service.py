@@ -8,7 +8,7 @@ are cancelled and recorded. Start at `serve`, then `McpService.call_tool`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import NamedTuple
@@ -36,10 +36,10 @@ from mcp_types import (
     ListToolsResult,
     PaginatedRequestParams,
     TextContent,
-    ToolAnnotations,
 )
-from mcp_types import Tool as Listed
 
+from toolspan.integrations.mcp_server.history import INSTRUCTIONS, HistoryService
+from toolspan.integrations.mcp_server.listing import tool_listing
 from toolspan.integrations.mcp_server.transport import StdioTransport
 from toolspan.runtime.authorization import apply_permission_updates
 from toolspan.runtime.outcome import approval_message
@@ -47,7 +47,7 @@ from toolspan.runtime.pending_call import PendingCall
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.suggestions import Suggestion, suggest_updates
 from toolspan.runtime.profiles import Refusals
-from toolspan.runtime.tool import Tool, ToolHints
+from toolspan.runtime.tool import Tool
 from toolspan.session import Session
 from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
 from toolspan.types.decision import Allow, Ask, Deny
@@ -162,31 +162,6 @@ def _printable_text(value: object) -> str:
     return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
 
 
-def tool_listing(tool: Tool, *, structured: bool) -> Listed:
-    """Return a tool's listing for clients. `structured` adds its output schema."""
-    hints = tool.hints or ToolHints(
-        tool.name,
-        read_only=tool.read_only,
-        destructive=not tool.read_only,
-        idempotent=tool.idempotent,
-        open_world=tool.name.startswith("mcp__"),
-    )
-    return Listed(
-        name=tool.name,
-        title=hints.title,
-        description=tool.description,
-        input_schema=dict(tool.input_schema),
-        output_schema=dict(tool.output_schema) if structured and tool.output_schema is not None else None,
-        annotations=ToolAnnotations(
-            title=hints.title,
-            read_only_hint=hints.read_only,
-            destructive_hint=hints.destructive,
-            idempotent_hint=hints.read_only or hints.idempotent,
-            open_world_hint=hints.open_world,
-        ),
-    )
-
-
 NO_APPROVER_NOTE = (
     "(toolspan: there is no user to ask. To allow the call, start the server with --allowed-tools or"
     " --permission-mode, or add a rule to the settings.)"
@@ -251,10 +226,15 @@ _INSTRUCTIONS = (
 _APPROVAL_KEY = "consent"
 
 
-async def serve(session: Session, transport: StdioTransport, *, structured: bool = False) -> None:
-    """Serve a client until it disconnects. `structured` adds structured results."""
+async def serve(
+    session: Session, transport: StdioTransport, *, structured: bool = False, history: Sequence[Tool] = ()
+) -> None:
+    """Serve a client until it disconnects. `structured` adds structured results.
+
+    `history` are the tools of `history_tools`, whose calls are answered beside the session and not recorded.
+    """
     async with anyio.create_task_group() as group:
-        service = McpService(session, group, structured=structured)
+        service = McpService(session, group, structured=structured, history=history)
         async with transport.open_streams() as (read, write):
             server = service.make_server()
             options = server.create_initialization_options(NotificationOptions())
@@ -285,8 +265,16 @@ class _ServedCall:
 class McpService:
     """A handler for one client's requests."""
 
-    def __init__(self, session: Session, group: anyio.abc.TaskGroup, *, structured: bool = False) -> None:
+    def __init__(
+        self,
+        session: Session,
+        group: anyio.abc.TaskGroup,
+        *,
+        structured: bool = False,
+        history: Sequence[Tool] = (),
+    ) -> None:
         self._session = session
+        self._history = HistoryService(history)
         self._group = group
         self._structured = structured
         self._call_runner = SingleCallRunner(session)
@@ -301,7 +289,7 @@ class McpService:
             "toolspan",
             version=version("toolspan"),
             title="toolspan",
-            instructions=_INSTRUCTIONS,
+            instructions=f"{_INSTRUCTIONS} {INSTRUCTIONS}" if self._history.listings() else _INSTRUCTIONS,
             on_list_tools=self.list_tools,
             on_call_tool=self.call_tool,
         )
@@ -311,7 +299,8 @@ class McpService:
     ) -> ListToolsResult:
         """Return the session's tools."""
         tools = [tool for tool in self._session.runner.runner_context.tools if tool.enabled]
-        return ListToolsResult(tools=[tool_listing(tool, structured=self._structured) for tool in tools])
+        listings = [tool_listing(tool, structured=self._structured) for tool in tools]
+        return ListToolsResult(tools=[*listings, *self._history.listings()])
 
     async def call_tool(
         self, context: ServerRequestContext, params: CallToolRequestParams
@@ -320,6 +309,8 @@ class McpService:
 
         Raise MCPError if the client continues a call that is not waiting for it.
         """
+        if self._history.offers(params.name):
+            return await self._history.call_tool(context, params)
         if params.request_state is not None:
             served = self._parked_calls.pop(params.request_state, None)
             if served is None:

@@ -66,7 +66,7 @@ _TOOL_POINTS = frozenset({
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest",
 })  # fmt: skip
 _DECIDING_POINTS = frozenset({"PreToolUse", "PermissionRequest"})  # the points at which a call can be denied
-_PLAIN_NAME = re.compile(r"[\w-]+")
+_COMMON_NAME = re.compile(r"[\w-]+")
 _PRE_TOOL_ANSWER_TYPES = (NoneType, Allow, Deny, Ask, PreToolDecision)
 _POST_TOOL_ANSWER_TYPES = (NoneType, str, Deny, HookEffects)
 
@@ -81,7 +81,7 @@ class _RegisteredCallback:
     def matches_tool(self, tool: str) -> bool:
         if self.matcher in ("", "*"):
             return True
-        if _PLAIN_NAME.fullmatch(self.matcher):
+        if _COMMON_NAME.fullmatch(self.matcher):
             return self.matcher == tool
         if "*" in self.matcher and not set(self.matcher) & set("|()[].+?^$"):
             return fnmatch.fnmatchcase(tool, self.matcher)

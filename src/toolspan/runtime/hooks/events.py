@@ -17,9 +17,11 @@ from toolspan.runtime.process import ProcessSupervisor
 from toolspan.types.decision import Decision
 from toolspan.types.events import Content, HookReport
 from toolspan.types.span import Call, Span
+from toolspan.types.tool_kinds import ToolKind
 
 if TYPE_CHECKING:
     from toolspan.runtime.sandbox.active import ActiveSandbox
+    from toolspan.runtime.tool import Tool
 
 ExportVariables = Callable[[Mapping[str, str | None]], Mapping[str, str | None]]
 
@@ -27,7 +29,7 @@ HookPoint = Literal[
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest",
     "UserPromptSubmit", "Stop", "SubagentStart", "SubagentStop", "PreCompact", "PostCompact",
     "SessionStart", "SessionEnd", "Notification", "CwdChanged", "TaskCreated", "TaskCompleted",
-    "StopFailure", "PermissionDenied", "WorktreeCreate", "FileChanged",
+    "StopFailure", "PermissionDenied", "WorktreeCreate", "FileChanged", "Elicitation", "ElicitationResult",
 ]  # fmt: skip
 
 
@@ -69,6 +71,8 @@ class ToolHookEvent(Struct, frozen=True, kw_only=True):
     cwd: Path
     known_as: str | None = None
     """The name of the tool, if the model used an alias."""
+    definition: Tool | None = None
+    """The tool; None if the event was not made for a call of this session."""
     suggestions: tuple[Mapping[str, object], ...] = ()
     """The permission updates that the user could choose at PermissionRequest, in the client's format."""
     output: object | None = None
@@ -81,6 +85,11 @@ class ToolHookEvent(Struct, frozen=True, kw_only=True):
     def tool(self) -> str:
         """The name of the tool, even if the model used an alias."""
         return self.known_as or self.call.tool
+
+    @property
+    def kind(self) -> ToolKind:
+        """The kind of the tool, as the tool declares it."""
+        return self.call.kind if self.definition is None else self.definition.kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

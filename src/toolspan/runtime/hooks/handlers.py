@@ -191,7 +191,7 @@ class HttpHandler:
 
     async def run(self, hook_input: HookInput) -> HookOutput:
         """Post the input."""
-        import httpx
+        import httpx2
 
         url, allowed_urls = self.spec.url, self.switches.allowed_http_hook_urls
         if allowed_urls is not None and not any(fnmatch.fnmatchcase(url, pattern) for pattern in allowed_urls):
@@ -200,14 +200,14 @@ class HttpHandler:
         body = b""
         try:
             async with (
-                httpx.AsyncClient(follow_redirects=False, timeout=None) as client,
+                httpx2.AsyncClient(follow_redirects=False, timeout=None) as client,
                 client.stream("POST", url, content=hook_input.data, headers=headers) as response,
             ):
                 async for piece in response.aiter_bytes():
                     body += piece
                     if len(body) > HTTP_BODY_LIMIT:
                         return HookOutput(status="failed", problem=f"{url}: more than {HTTP_BODY_LIMIT} bytes")
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             return HookOutput(status="failed", problem=f"{url}: {str(error) or type(error).__name__}")
         text = body.decode("utf-8", "replace")
         if not response.is_success:
@@ -335,7 +335,7 @@ class PromptHandler:
             return HookOutput(status="failed", problem=f"the model gave no valid answer: {answer[:200]!r}")
         if ok is True:
             return HookOutput(stdout="", exit_code=0)
-        reason = str(verdict.get("reason") or "A hook's model said no")
+        reason = str(verdict.get("reason") or "The model of a hook refused, without a reason")
         refusal = self._build_refusal(reason, hook_input, impossible=verdict.get("impossible") is True)
         return HookOutput(stdout=json.dumps(refusal), exit_code=0)
 

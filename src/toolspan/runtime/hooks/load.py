@@ -28,7 +28,6 @@ from toolspan.runtime.permissions.rules import Rules, paths_of
 from toolspan.runtime.profiles import HookValues, Profile
 from toolspan.runtime.settings.load import AgentSpec, CommandSpec, HandlerSpec, HttpSpec, McpSpec, PromptSpec, Switches
 from toolspan.runtime.settings.scopes import MergedSettings, ScopedGroup
-from toolspan.types.tool_kinds import tool_kind
 
 _POINT_BY_NAME: Mapping[str, HookPoint] = {point: point for point in get_args(HookPoint)}
 _DEFAULT_TIMEOUTS: Mapping[type, float] = {PromptSpec: 30.0, AgentSpec: 60.0}
@@ -154,12 +153,16 @@ class _HookLoader:
         self.notes.append(f"{scoped.path}: hooks.{scoped.point}: {message}")
 
 
+_NAME_LIST, _OLD_NAME_LIST = r"[A-Za-z0-9_\-, |]*", r"[A-Za-z0-9_|]*"
+"""Matchers that are lists of names. Any other matcher is a regular expression."""
+
+
 def _compile_matcher(matcher: str, values: HookValues) -> Callable[[str | None], bool]:
     """Return a function that matches tool names. It always accepts None, for events without a subject."""
     if matcher.strip() in ("", "*"):
         return lambda _name: True
-    if re.fullmatch(values.exact_matcher, matcher):
-        names = {name.strip() for name in re.split(f"[{values.separators}]", matcher)}
+    if re.fullmatch(_NAME_LIST if values.comma_matchers else _OLD_NAME_LIST, matcher):
+        names = {name.strip() for name in re.split("[|,]", matcher)}
         return lambda name: name is None or name in names
     pattern = re.compile(matcher)
     return lambda name: name is None or pattern.search(name) is not None
@@ -181,8 +184,9 @@ class _RuleCondition:
             cwd=tool_event.cwd,
             project=hook_environment.project,
             known_as=tool_event.known_as,
+            definition=tool_event.definition,
         )
-        if self._rule.content is None or tool_kind(tool_event.tool) not in _FILE_KINDS:
+        if self._rule.content is None or tool_event.kind not in _FILE_KINDS:
             return self._rules(request) is not None
         # A file in the call matches the rule by its path or by its link target.
         scope = request.path_scope()

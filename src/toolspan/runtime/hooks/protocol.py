@@ -30,7 +30,7 @@ CONTEXT_POINTS: frozenset[HookPoint] = frozenset({"UserPromptSubmit", "SessionSt
 MAX_TEXT_LENGTH = 10_000
 _PREVIEW_LENGTH = 2_000
 _NO_STDERR = "No stderr output"
-_FILE_TOOLS = frozenset({"Read", "Edit", "Write"})
+_FILE_KINDS = frozenset({"read", "edit", "write"})
 _WITHOUT_PERMISSION_MODE = frozenset({
     "SessionStart", "SessionEnd", "PreCompact", "PostCompact", "Notification", "SubagentStart",
     "CwdChanged", "TaskCreated", "TaskCompleted", "StopFailure", "WorktreeCreate",
@@ -154,8 +154,8 @@ def _with_absolute_path(
     """Return the input of a call with the absolute path of its file, as the client passes it to hooks."""
     fields = dict(tool_event.input)
     name = fields.get("file_path")
-    if tool_event.tool in _FILE_TOOLS and isinstance(name, str):
-        if name.startswith("~/") and (values.expands_home or tool_event.tool == "Write"):
+    if tool_event.kind in _FILE_KINDS and isinstance(name, str):
+        if name.startswith("~/") and (values.expands_home or tool_event.kind == "write"):
             name = hook_environment.env_vars.get("HOME", "~") + name[1:]
         fields["file_path"] = os.path.normpath(tool_event.cwd / name)
     return fields
@@ -280,6 +280,15 @@ class _EventSpecificOutput(Struct, rename="camel"):
     decision: _PermissionAnswer | None = None
     retry: bool = False
     watch_paths: list[str] | None = None
+    action: Literal["accept", "decline", "cancel"] | None = None
+    content: dict[str, object] | None = None
+
+    @property
+    def new_output(self) -> object | UnsetType:
+        """The output that replaces a tool's, or the answer to a server's request for input."""
+        if self.action is None:
+            return self.updated_tool_output
+        return {"action": self.action, "content": self.content}
 
 
 class _HookJson(Struct, rename="camel"):
@@ -350,8 +359,8 @@ class HookOutputParser:
 
     def blocking_response(self, message: str) -> HookResponse:
         """Return an objection with this message. Also used for handlers that fail closed."""
-        text = self.values.blocked_text.format(command=self.handler_name, tool=self.tool, words=message)
         plain = f"[{self.handler_name}]: {message}"
+        text = f"PreToolUse:{self.tool} hook error: {plain}" if self.values.exit_2_names_tool else plain
         match self.point:
             case "PreToolUse":
                 return HookResponse(decision=Deny(text, "hook"), from_exit_code=True)
@@ -381,7 +390,7 @@ class HookOutputParser:
             raise ValueError(f"Hook JSON output validation failed: {error}") from error
         if answer.decision == "allow" and not self.values.flat_decision:
             raise ValueError("Hook JSON output validation failed: `decision`: Invalid value 'allow'")
-        if specific and specific.permission_decision == "defer" and not self.values.honours_defer:
+        if specific and specific.permission_decision == "defer" and not self.values.honours_ask:
             raise ValueError("Hook JSON output validation failed: Invalid value 'defer'")
         if specific and specific.hook_event_name != self.point:
             raise ValueError(
@@ -407,7 +416,7 @@ class HookOutputParser:
             return replace(
                 response,
                 block=(answer.reason or "Blocked by hook") if answer.decision == "block" else None,
-                output=specific.updated_tool_output,
+                output=specific.new_output,
                 mcp_output=specific.updated_mcp,
                 retry=specific.retry,
                 watch_paths=None if specific.watch_paths is None else tuple(specific.watch_paths),

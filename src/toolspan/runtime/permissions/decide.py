@@ -11,10 +11,15 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolspan.runtime.permissions.paths import LinkResolver, OwnRepository, PathScope
 from toolspan.types.decision import Allow, Ask, Decision, Deny
 from toolspan.types.span import Call
+from toolspan.types.tool_kinds import ToolKind, tool_kind
+
+if TYPE_CHECKING:
+    from toolspan.runtime.tool import Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +51,25 @@ class PermissionRequest:
     """The repository that existed when the session started; None to accept the present one."""
     links: LinkResolver = field(default_factory=LinkResolver, compare=False, repr=False)
     """The resolved links, shared by all policies and by the call itself."""
+    definition: Tool | None = field(default=None, compare=False, repr=False)
+    """The tool that would run; None for a call of another client."""
     _scope: PathScope | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def tool(self) -> str:
         """The name of the tool, even if the model used an alias."""
         return self.known_as or self.call.tool
+
+    @property
+    def kind(self) -> ToolKind:
+        """The kind of the tool, as the tool declares it."""
+        return tool_kind(self.tool) if self.definition is None else self.definition.kind
+
+    @property
+    def skill_field(self) -> str | None:
+        """The input field with the name of a skill, if the tool declares one."""
+        subject = None if self.definition is None else self.definition.subject
+        return subject.field if subject is not None and subject.kind == "skill" else None
 
     def path_scope(self) -> PathScope:
         """Return the folders that the call may access."""

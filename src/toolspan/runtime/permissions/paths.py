@@ -13,10 +13,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
-from os import F_OK, access
 from os.path import normpath
 from pathlib import Path
-from stat import S_ISLNK, S_ISREG
+from stat import S_ISREG
 
 from msgspec import Struct, field
 
@@ -30,14 +29,13 @@ _REPOSITORY_PARTS = frozenset({*_REPOSITORY_MARKS, "config", "hooks", "info", "p
 _MAX_SEARCHED_FOLDERS = 2_000
 _MAX_PATH_LENGTH = 4_096
 """The length above which the system opens no file."""
-_MAX_DEPTH = 100
 MAX_GLOB_FILES = 1_000
 """The maximum number of files to which a pattern is expanded."""
 _GLOB = re.compile(r"[*?\[]")
 _BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
 """Innermost braces, which can be expanded independently of enclosing ones."""
 _MAX_BRACES = 20
-_AMBIGUOUS_NAME = re.compile(
+_RENAMED_FILE = re.compile(
     r"~\d|/\.{3,}(?:/|\Z)|[.\s](?:/|\Z)|(?<![/\\])[.\s]\\|\.(?:con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE
 )
 """Names that some file systems shorten or treat as another name."""
@@ -47,98 +45,49 @@ _IGNORED_CHARACTERS = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x20
 _FOLDED_CHARACTERS = {**_IGNORED_CHARACTERS, 0x131: "i"}
 """Characters that some file systems ignore in names, and the dotless i (`ı`), whose capital letter is `I`."""
 _PATH_BOUNDARIES = ("", "/")
-_DEV_NULL = "/dev/null"
-_PATH_SEGMENT = r"(?!\.{1,2}(?![^/]))[^/]++"
-_NORMALIZED_PATH = re.compile(rf"(?!~)/?+{_PATH_SEGMENT}(?>(?:/{_PATH_SEGMENT})*)")
+_PATH_SEGMENT = r"(?!\.{1,2}(?![^/]))[^/]+"
+_NORMALIZED_PATH = re.compile(rf"(?!~)/?{_PATH_SEGMENT}(?:/{_PATH_SEGMENT})*")
 """A pattern for paths without empty, `.` and `..` segments."""
-_CAN_TEST_LINKS = os.access in os.supports_follow_symlinks and os.getuid() == os.geteuid()
 _PROCESS_FOLDER = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(cwd|root)(?=/|\Z)")
 
 
 class LinkResolver:
     """A cache of resolved links. It must not be reused for another decision."""
 
-    __slots__ = ("_missing", "_resolved", "_statuses")
+    __slots__ = ("_paths",)
 
     def __init__(self) -> None:
-        self._resolved: dict[str, str] = {}
-        self._missing: set[str] = set()
-        """Paths that do not exist, so that nothing exists below them either."""
-        self._statuses: dict[str, os.stat_result] = {}
+        self._paths: dict[str, str] = {}
 
     def resolve(self, path: str) -> str:
-        """Resolve all symbolic links in an absolute path that contains no `..`.
+        """Resolve all symbolic links in an absolute path, in which `..` means the parent of a link's target.
 
         Links in `/proc` are not followed, because they differ between processes.
         """
-        resolved = self._resolved or self._initialize_cache()
-        target = resolved.get(path)
-        if target is None:
-            if len(path) > _MAX_PATH_LENGTH:
-                return path
-            resolved[path] = path  # stops at link loops
-            folder, _, name = path.rpartition("/")
-            if folder not in resolved and folder.count("/") > _MAX_DEPTH:  # avoids a deep recursion
-                for match in re.finditer("/", folder[1:]):
-                    self.resolve(path[: match.end()])
-            above = resolved.get(folder) or self.resolve(folder or "/")
-            here = path if above == folder else _join_path(above, name)
-            if above in self._missing:
-                self._missing.add(here)
-                target = here
-            else:
-                target = self._follow_link(here, above)
-            resolved[path] = target
-        return target
+        paths = self._paths
+        if not paths:
+            with suppress(OSError):  # perf: the path that the system reports for the current folder contains no links
+                here = os.getcwd()  # noqa: PTH109 - a text
+                paths[here] = here
+        if path not in paths and len(path) <= _MAX_PATH_LENGTH:
+            folder, _, last = path.rpartition("/")
+            here, names = (paths[folder], [last]) if folder in paths else ("/", path.split("/"))
+            for name in names:
+                if name == "..":
+                    here = here.rpartition("/")[0] or "/"
+                elif name not in ("", "."):
+                    step = _join_path(here, name)
+                    here = paths.get(step) or self._follow_link(step, here)
+            paths[path] = here
+        return paths.get(path, path)
 
-    def _initialize_cache(self) -> dict[str, str]:
-        """Add entries that need no lookup: the current folder reported by the system contains no links."""
-        resolved = self._resolved
-        resolved["/"] = "/"
-        resolved[_DEV_NULL] = _DEV_NULL
-        try:
-            here = os.getcwd()  # noqa: PTH109 - a text
-        except OSError:  # the folder has been removed
-            return resolved
-        resolved[here] = here
-        return resolved
-
-    def is_missing(self, path: str) -> bool:
-        """Return whether `resolve` found that a resolved path does not exist."""
-        return path in self._missing
-
-    def find_status(self, path: str) -> os.stat_result | None:
-        """Return the status of a resolved path, or None if `resolve` did not need it."""
-        return self._statuses.get(path)
-
-    def resolve_with_parents(self, path: str) -> str:
-        """Resolve all links in a path in which `..` after a link means the parent of the link's target."""
-        here = "/"
-        for name in path.split("/"):
-            if name == "..":
-                here = here.rpartition("/")[0] or "/"
-            elif name not in ("", "."):
-                here = self.resolve(_join_path(here, name))
-        return here
-
-    def _follow_link(self, here: str, above: str) -> str:
-        """Resolve a path whose parent folder `above` contains no links."""
-        foreign = above[:5] == "/proc" and above[5:6] in ("", "/")
-        try:
-            if foreign or (_CAN_TEST_LINKS and not access(here, F_OK, follow_symlinks=False)):
-                self._missing.add(here)
-                return here
-            status = os.lstat(here)
-            if not S_ISLNK(status.st_mode):
-                self._statuses[here] = status
-                return here
-            target = os.readlink(here)  # noqa: PTH115 - as above
-        except (FileNotFoundError, ValueError):  # no file can have a name with a null character
-            self._missing.add(here)
-            return here
-        except OSError:  # not accessible
-            return here
-        return self.resolve_with_parents(target if target[:1] == "/" else f"{above}/{target}")
+    def _follow_link(self, path: str, folder: str) -> str:
+        self._paths[path] = path  # stops at link loops
+        if folder != "/proc" and not folder.startswith("/proc/"):
+            with suppress(OSError, ValueError):  # not a link, missing or not accessible; or a null character
+                target = os.readlink(path)  # noqa: PTH115 - texts are faster
+                self._paths[path] = self.resolve(target if target[:1] == "/" else f"{folder}/{target}")
+        return self._paths[path]
 
 
 def _join_path(folder: str, name: str) -> str:
@@ -192,23 +141,22 @@ class PathScope(Struct, frozen=True, gc=False):
         path = normpath(self._expand_home(name))
         return path if path[:2] != "//" else path[1:]
 
-    def is_unambiguous(self, name: str) -> bool:
+    def is_same_on_disk(self, name: str) -> bool:
         """Return whether the shell and the file system interpret `..` in a path in the same way.
 
         They differ after a link: for the file system, `link/..` is the parent of the link's target.
         """
-        return ".." not in name or self.links.resolve(self.absolute_path(name)) == self.resolve_on_disk(name)
+        return ".." not in name or self.links.resolve(self.absolute_path(name)) == self._resolve_on_disk(name)
 
-    def resolve_on_disk(self, name: str) -> str:
-        """Resolve a path as the file system does."""
-        return self.links.resolve_with_parents(self._expand_home(name))
+    def _resolve_on_disk(self, name: str) -> str:
+        return self.links.resolve(self._expand_home(name))
 
     def possible_paths(self, name: str) -> list[str]:
         """Return all files that a program with this path as an argument may access."""
         path = self.absolute_path(name)
         end = self.links.resolve(path)
         candidates = [path]
-        if ".." in name and (end_on_disk := self.resolve_on_disk(name)) != end:
+        if ".." in name and (end_on_disk := self._resolve_on_disk(name)) != end:
             end = end_on_disk
             candidates.append(end)
         process = _PROCESS_FOLDER.match(end) if end.startswith("/proc/") else None
@@ -242,8 +190,8 @@ class PathScope(Struct, frozen=True, gc=False):
     def other_names(self, path: str) -> list[str]:
         """Return the other names of a file in the project, which are hard links."""
         try:
-            status = self.links.find_status(path) or os.stat(path)  # noqa: PTH116 - a text
-        except OSError:
+            status = os.stat(path)  # noqa: PTH116 - a text
+        except (OSError, ValueError):  # no file can have a name with a null character
             return []
         if status.st_nlink < 2 or not S_ISREG(status.st_mode):
             return []
@@ -257,10 +205,7 @@ class PathScope(Struct, frozen=True, gc=False):
         end = self.links.resolve(path)
         if paths.match(path) or (end != path and paths.match(end)):
             return True
-        if self.links.is_missing(end):
-            return False
-        names = self.other_names(end)
-        return bool(names) and any(map(paths.match, names))
+        return any(map(paths.match, self.other_names(end)))
 
     def may_contain(self, folder: str, paths: re.Pattern[str]) -> bool:
         """Return whether a folder contains a file that matches the pattern, or too many files to check."""
@@ -396,13 +341,28 @@ def _is_in_bare_repository(path: str) -> bool:
     return False
 
 
-def is_ambiguous(path: str) -> bool:
+def may_be_renamed(path: str) -> bool:
     """Return whether some file systems treat a path as another one: `x~1`, `...`, `x.` and names of devices."""
-    return _AMBIGUOUS_NAME.search(path) is not None
+    return _RENAMED_FILE.search(path) is not None
+
+
+def has_parent_after_name(path: str) -> bool:
+    """Return whether `..` follows the name of a folder in a path. The folder may be a link."""
+    if "/.." not in path:
+        return False
+    has_name = False
+    for part in path.split("/"):
+        if part == ".." and has_name:
+            return True
+        has_name = has_name or part not in ("", ".", "..")
+    return False
 
 
 def expand_glob(text: str, scope: PathScope) -> list[str] | None:
-    """Return the folder of a pattern and the files that match it, or None if they are uncertain."""
+    """Return the folder of a pattern and the files that match it, or None if they are unknown.
+
+    The program may get any file of the folder, even if none matches now: another command may create it first.
+    """
     start = _GLOB.search(text)
     fixed, rest = (text[: start.start()], text[start.start() :]) if start else (text, "")
     if ".." in rest or "{" in text:
@@ -415,18 +375,14 @@ def expand_glob(text: str, scope: PathScope) -> list[str] | None:
 def expand_braces(text: str) -> Iterator[str]:
     """Yield the strings to which braces expand: `{a,b}c` yields `ac` and `bc`, while `{1..9}` yields a pattern."""
     if text.count("{") > _MAX_BRACES:
-        text = re.sub(r"\{.*\}", "*", text)
+        text = f"{text[: text.index('{')]}*{text.rpartition('}')[2]}"
     match = _BRACES.search(text)
     if match is None:
         yield text
         return
-    for alternative in match[1].split(",") if "," in match[1] else [_range_pattern(match[1])]:
+    for alternative in match[1].split(",") if "," in match[1] else [_range_glob(match[1])]:
         yield from expand_braces(text[: match.start()] + alternative + text[match.end() :])
 
 
-def _range_pattern(inner: str) -> str:
-    """Return a pattern that matches the values of `{a..c}` or `{1..9}`."""
-    letters = re.fullmatch(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?\d+)?", inner)
-    if letters is not None:
-        return "[{}-{}]".format(*sorted(letters.groups()))
-    return "[-0-9]*" if re.fullmatch(r"-?\d+\.\.-?\d+(?:\.\.-?\d+)?", inner) else "*"
+def _range_glob(text: str) -> str:
+    return "*" if text.strip("-.0123456789") else "[-0-9]*"

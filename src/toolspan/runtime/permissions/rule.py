@@ -30,7 +30,6 @@ _BLANKS = re.compile(r"[ \t]+")
 _SLASHES = re.compile(r"/{2,}")
 _IGNORED_BRACKET = re.compile(r"(?<!\\)\[(?=\*\*[^]]*\Z)")
 """An open bracket before `**`, which does not count in the client."""
-_NEGATED_LETTERS = re.compile(r"\[[!^]")
 
 
 class Rule(Struct, frozen=True, cache_hash=True):
@@ -75,7 +74,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
 
     def spellings(self) -> tuple[Rule, ...]:
         """Return the rule, and the same with single spaces between the words of a command that has more of them."""
-        if self.content is None or self.tool != "Bash" or re.search(r"['\"\\]", self.content):
+        if self.content is None or self.tool != "Bash" or not {"'", '"', "\\"}.isdisjoint(self.content):
             return (self,)
         content = _BLANKS.sub(" ", self.content)
         return (self,) if content == self.content else (self, structs.replace(self, content=content))
@@ -83,15 +82,17 @@ class Rule(Struct, frozen=True, cache_hash=True):
     def covers_tool(self, tool: str, *, granting: bool = False) -> bool:
         """Return whether the rule applies to a tool under any of its names.
 
-        The name of an MCP server covers its tools. A rule that allows `mcp__db__query` does not cover
+        The name of an MCP server covers its tools. A rule that allows `mcp__db` or `mcp__db__query` does not cover
         `mcp__db__query__drop`, while one that denies does, because the server may be called `db__query`.
         """
         mine, its = _TOOL_ALIASES.get(self.tool, self.tool), _TOOL_ALIASES.get(tool, tool)
-        if mine == its or ("*" in mine and matches_wildcard(its, mine)):
+        server = mine.removesuffix("__*")
+        if mine == its or ("*" in server and matches_wildcard(its, mine)):
             return True
-        if not mine.startswith("mcp__") or (granting and "__" in mine.removeprefix("mcp__").removesuffix("__*")):
+        if not mine.startswith("mcp__") or not its.startswith(f"{server}__"):
             return False
-        return its.startswith(mine.removesuffix("__*") + "__")
+        names = (server.removeprefix("mcp__"), its.removeprefix(f"{server}__"))
+        return not (granting and any("__" in name for name in names))
 
     @property
     def can_grant(self) -> bool:
@@ -233,7 +234,7 @@ def _anchor_patterns(rule: Rule, anchors: _PatternAnchors, *, granting: bool) ->
     """Compile a rule's path pattern for each folder at which it may start."""
     pattern = rule.content or "**"
     project = anchors.folders[0]
-    if granting and _NEGATED_LETTERS.search(pattern):
+    if granting and ("[!" in pattern or "[^" in pattern):
         return []  # in the client, the letters are not negated
     for start, folder in (("//", "/"), ("~/", anchors.home), ("/", str(rule.folder or project))):
         if pattern.startswith(start):

@@ -21,26 +21,24 @@ from toolspan.errors import ToolspanError
 from toolspan.runtime.permissions.commands import (
     AllowedActions,
     CommandCheck,
-    ForbiddenFiles,
     check_command,
 )
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.paths import PathScope
-from toolspan.runtime.permissions.patterns import (
-    CommandPrefix,
-    cannot_match_prefixes,
-    expand_command_line,
-    matches_any_command,
-    matches_program,
-    may_hide_match,
-    rule_suffices,
+from toolspan.runtime.permissions.program_facts import has_harmless_variables, has_literal_assignments
+from toolspan.runtime.permissions.restrictions import (
+    FileDenial,
+    ForbiddenFiles,
+    find_file_denial,
+    first_words,
+    matches_line,
+    may_hide_command,
+    mentions_any,
 )
-from toolspan.runtime.permissions.program_use import has_harmless_variables, has_plain_assignments
 from toolspan.runtime.permissions.rule import (
     Rule,
     combined_pattern,
     command_prefix,
-    is_home_relative,
     matches_command,
     matches_host,
     matches_wildcard,
@@ -48,11 +46,10 @@ from toolspan.runtime.permissions.rule import (
 )
 from toolspan.runtime.profiles import Refusals
 from toolspan.runtime.settings.load import PermissionSettings
-from toolspan.shell.program import LinePrograms, Program
-from toolspan.shell.programs import find_programs
-from toolspan.shell.wrappers import SKIPPABLE_WRAPPERS
+from toolspan.shell.plans import NotUnderstood, Plan, plan
+from toolspan.shell.program import Program, program_basename, runner_table
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
-from toolspan.types.tool_kinds import tool_kind, tools_of_kinds
+from toolspan.types.tool_kinds import ToolKind
 
 _READ_RULES = frozenset({"Read", "NotebookRead"})
 _EDIT_RULES = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
@@ -60,33 +57,10 @@ _FILE_RULES = _READ_RULES | _EDIT_RULES
 _GRANTLESS_TOOLS = frozenset({"Glob", "Grep", "LS", "MultiEdit", "NotebookEdit", "Write"})
 """Tools whose own path rules allow nothing, because the path rules of Read and Edit apply to them."""
 _PATH_FIELDS = ("file_path", "notebook_path", "path")
-_SHELL_TOOLS = tools_of_kinds("shell")
 _MAIN_FIELDS = frozenset({"command", "url", *_PATH_FIELDS})
 _MAX_CACHED_TOOLS = 256
-_MAX_CACHED_SCOPES = 64
 _GLOB_LETTER = re.compile(r"\[[!^]?\]?[^]]*\]|\\.", re.DOTALL)
-_COMMENT_AS_TARGET = re.compile(r"([<>][&|]?(?>(?:[ \t]|\\\n)*))#")
 _PARAMETER_RULE = re.compile(r"(\w+)\s*:\s*(.*)", re.DOTALL)
-
-
-class _CandidateRules(Struct, frozen=True):
-    """The rules in one list that may match calls to a tool."""
-
-    rules: tuple[Rule, ...]
-    prefixes: tuple[CommandPrefix, ...]
-    """The prefixes of the commands that the rules match."""
-    parameters: frozenset[str]
-    """The input fields that the rules may match."""
-    matches_always: bool
-    """True if one of the rules matches every call."""
-
-    def is_irrelevant(self, request: PermissionRequest, shell: str | None) -> bool:
-        """Return True only if none of the rules can match. This is a quick check."""
-        if not self.rules:
-            return True
-        if shell is None or self.matches_always or not self.parameters.isdisjoint(request.input):
-            return False
-        return cannot_match_prefixes(shell, self.prefixes)
 
 
 class _ToolRules(Struct, frozen=True):
@@ -94,11 +68,21 @@ class _ToolRules(Struct, frozen=True):
 
     deny: tuple[Rule, ...]
     ask: tuple[Rule, ...]
-    deny_or_ask: _CandidateRules
-    """Both lists combined, for a quick check, because most calls match none of these rules."""
     allow: tuple[Rule, ...]
     exact_allow: tuple[Rule, ...]
     """The allow rules without a wildcard, which may allow a whole command line."""
+    first_words: frozenset[str] | None
+    """The first words of the commands that rules deny or ask about; None if a rule matches every call."""
+    parameters: frozenset[str]
+    """The input fields that these rules may match."""
+
+    def is_unrestricted(self, request: PermissionRequest, shell: str | None) -> bool:
+        """Return True only if no rule denies the call or asks about it. This is a quick check."""
+        if not (self.deny or self.ask):
+            return True
+        if shell is None or self.first_words is None or not self.parameters.isdisjoint(request.input):
+            return False
+        return not mentions_any(shell, self.first_words)
 
 
 def _reject_strings(**rule_lists: Iterable[str]) -> None:
@@ -138,26 +122,23 @@ class Rules:
         self.allow = tuple(Rule.parse(text, origin, folder) for text in allow)
         self.ask = tuple(rule for text in ask for rule in Rule.parse(text, origin, folder).spellings())
         self.deny = tuple(rule for text in deny for rule in Rule.parse(text, origin, folder).spellings())
-        self.extends_reading = True
-        """False for old clients, in which a path for Edit does not allow reading, and a path for Read not searching."""
         self._build_indexes()
 
     def _build_indexes(self) -> None:
         self._is_empty = not (self.allow or self.ask or self.deny)
-        self._last_check: tuple[PermissionRequest, tuple[object, ...], CommandCheck] | None = None
-        self._rules_by_tool: dict[tuple[str, str], _ToolRules] = {}
-        self._allowed_actions_cache: dict[tuple[bool, bool, bool, str, tuple[str, ...], str], AllowedActions] = {}
+        self._last_check: tuple[tuple[object, ...], CommandCheck] | None = None
+        self._rules_by_tool: dict[tuple[str, str, ToolKind, bool], _ToolRules] = {}
         self._file_denials = tuple(rule for rule in self.deny if rule.tool in _FILE_RULES and rule.content is not None)
+        self._denied_names = _file_names(self._file_denials)
         self._denies_all_reading = self.denies_tool("Read")
-        self._denies_files = bool(self._file_denials) or self._denies_all_reading
         self._denies_reading = any(rule.tool in _READ_RULES for rule in self._file_denials)
-        self._has_home_rules = any(map(is_home_relative, self._file_denials))
         grants = [rule for rule in self.allow if rule.can_grant]
         self._file_grants = tuple(rule for rule in grants if rule.tool in _FILE_RULES - _GRANTLESS_TOOLS)
+        self._allows_bash = self.allows_tool("Bash")
         self._bash_grants = tuple(rule for rule in grants if rule.covers_tool("Bash"))
         self._bash_prefixes = tuple(command_prefix(rule.content or "") for rule in self._bash_grants)
         restrictions = (rule for rule in (*self.deny, *self.ask) if rule.covers_tool("Bash"))
-        self._bash_restrictions = [rule.content for rule in restrictions if rule.content not in (None, "*")]
+        self._bash_restrictions = tuple(rule.content for rule in restrictions if rule.content not in (None, "*"))
 
     def __add__(self, other: Rules) -> Rules:
         """Return the combined rules."""
@@ -165,7 +146,6 @@ class Rules:
         both.allow = (*self.allow, *other.allow)
         both.ask = (*self.ask, *other.ask)
         both.deny = (*self.deny, *other.deny)
-        both.extends_reading = self.extends_reading and other.extends_reading
         both._build_indexes()
         return both
 
@@ -182,28 +162,28 @@ class Rules:
             return None
         shell = command_of(request)
         tool_rules = self._rules_for_tool(request)
-        is_irrelevant = tool_rules.deny_or_ask.is_irrelevant(request, shell)
-        denial = None if is_irrelevant else _first_matching_rule(tool_rules.deny, request, shell)
-        if denial is None and self._file_denials and shell is not None:
-            denial = self._find_file_denial(request, shell)
+        is_free = tool_rules.is_unrestricted(request, shell)
+        denial = None if is_free else _first_matching_rule(tool_rules.deny, request, shell)
+        may_exist = False
+        if denial is None and shell is not None and (self._file_denials or self._denies_all_reading):
+            found = self._find_file_denial(request, shell)
+            denial, may_exist = found.rule, found.may_exist
         if denial is not None:
             text, origin = denial.text, denial.origin
             return Deny(None, "config", rule=text, origin=origin, basis="rule" if shell is None else "parts")
-        if (
-            shell is not None
-            and self._denies_files
-            and self.check_line(shell, request, edits=False, redirects=False).doubts
-        ):  # it may open a denied file under a name that is not known before it runs
-            return Ask(None, "config", basis="unclear", needs=MissingPermissions(parts=(shell,), of=1))
-        ask_rule = None if is_irrelevant else _first_matching_rule(tool_rules.ask, request, shell)
+        if shell is not None and may_exist:  # it may open a denied file under a name that is not known before it runs
+            return _ask_about(shell)
+        ask_rule = None if is_free else _first_matching_rule(tool_rules.ask, request, shell)
         if (
             shell is not None
             and (ask_rule is None or _covers_whole_tool(ask_rule))
             and self._bash_restrictions
-            and may_hide_match(shell, self._bash_restrictions)
+            and (
+                may_hide_command(shell, self._bash_restrictions)
+                or (self._allows_bash and isinstance(plan(shell), NotUnderstood))
+            )
         ):
-            needs = MissingPermissions(parts=(shell,), of=1)
-            return Ask(None, "config", basis="unclear", needs=needs)
+            return _ask_about(shell)
         if ask_rule is not None:
             return Ask(None, "config", ask_rule.text, ask_rule.origin, "rule")
         return self._find_grant(tool_rules, request, shell)
@@ -224,100 +204,62 @@ class Rules:
         )
         return any(rule.covers_tool(tool, granting=True) for rule in grants)
 
-    def allows_text(self, command: str) -> bool:
-        """Return whether a rule allows a command as it is written, without regard to wrappers."""
-        return any(matches_command(command, rule.content or "*") for rule in self._bash_grants)
-
-    def allowed_actions(
-        self, scope: PathScope, *, edits: bool, redirects: bool, parents: bool = False
-    ) -> AllowedActions:
-        """Return the actions that need no approval in a command line, according to these rules and a mode."""
-        home = scope.home if self._has_home_rules else ""
-        key = (edits, redirects, parents, scope.cwd, scope.folders, home)
-        actions = self._allowed_actions_cache.get(key)
-        if actions is None:
-            if len(self._allowed_actions_cache) >= _MAX_CACHED_SCOPES:
-                self._allowed_actions_cache.clear()
-            files = self._file_denials
-            actions = self._allowed_actions_cache[key] = AllowedActions(
-                find_rule=self._find_program_grant,
-                can_write=partial(self._allows_path, _EDIT_RULES),
-                can_read=partial(self._allows_path, _READ_RULES),
-                forbidden_files=ForbiddenFiles(
-                    pattern=combined_pattern(files, scope),
-                    names=_file_names(files),
-                    find_rule=self._denial_for_path,
-                    denies_reading=self._denies_reading,
-                    sed_changes=not self.extends_reading,
-                )
-                if files
-                else None,
-                denies_reading=self._denies_reading or self._denies_all_reading,
-                edits=edits,
-                redirects=redirects,
-                parents=parents,
-            )
-        return actions
-
     def check_line(
-        self, line: str, request: PermissionRequest, *, edits: bool, redirects: bool, parents: bool = False
+        self, line: str, request: PermissionRequest, *, edits: bool, redirects: bool = False
     ) -> CommandCheck:
         """Check a command line against these rules and a mode."""
-        last, key = self._last_check, (line, edits, redirects, parents)
-        if last is not None and last[1] == key and _is_same_call(last[0], request):
-            return last[2]
-        scope = request.path_scope()
-        actions = self.allowed_actions(scope, edits=edits, redirects=redirects, parents=parents)
-        check = check_command(find_programs(line), scope, actions)
-        self._last_check = (request, key, check)
-        return check
+        key = (line, edits, redirects, request.call.id, request.path_scope())
+        if self._last_check is None or self._last_check[0] != key:
+            self._last_check = key, self.check_plan(plan(line), request, edits=edits, redirects=redirects)
+        return self._last_check[1]
+
+    def check_plan(
+        self, line: Plan | NotUnderstood, request: PermissionRequest, *, edits: bool, redirects: bool = False
+    ) -> CommandCheck:
+        """Check what a line would do against these rules and a mode."""
+        actions = AllowedActions(
+            find_rule=self._find_program_grant,
+            can_write=partial(self._allows_path, _EDIT_RULES),
+            can_read=partial(self._allows_path, _READ_RULES),
+            denies_reading=self._denies_reading or self._denies_all_reading,
+            edits=edits,
+            redirects=redirects,
+        )
+        return check_command(line, request.path_scope(), actions)
 
     # Denying and asking
 
     def _rules_for_tool(self, request: PermissionRequest) -> _ToolRules:
-        key = (request.tool, request.call.tool)
+        key = (request.tool, request.call.tool, request.kind, command_of(request) is not None)
         tool_rules = self._rules_by_tool.get(key)
         if tool_rules is None:
             if len(self._rules_by_tool) >= _MAX_CACHED_TOOLS:
                 self._rules_by_tool.clear()
-            allow = tuple(
-                rule
-                for rule in self.allow
-                if (_may_grant(rule, request) and (self.extends_reading or not _grants_searching(rule, request)))
-                or (self.extends_reading and _may_grant_reading(rule, request))
-            )
+            allow = tuple(rule for rule in self.allow if _may_grant(rule, request))
+            named = [rule for rule in (*self.deny, *self.ask) if _rule_covers_tool(rule, request)]
+            contents = [rule.content for rule in named if rule.content is not None]
+            parameters = map(_PARAMETER_RULE.fullmatch, contents)
             tool_rules = self._rules_by_tool[key] = _ToolRules(
-                deny=_select_candidates(self.deny, request).rules,
+                deny=tuple(rule for rule in self.deny if rule in named or _is_path_rule_for(rule, request)),
                 # A rule for the whole tool comes last: it must not hide one that also applies inside a sandbox.
                 ask=tuple(sorted((rule for rule in self.ask if _may_ask(rule, request)), key=_covers_whole_tool)),
-                deny_or_ask=_select_candidates((*self.deny, *self.ask), request),
                 allow=allow,
                 exact_allow=tuple(rule for rule in allow if "*" not in (rule.content or "")),
+                first_words=first_words(tuple(contents)) if len(contents) == len(named) else None,
+                parameters=frozenset(match[1] for match in parameters if match is not None),
             )
         return tool_rules
 
-    def _find_file_denial(self, request: PermissionRequest, shell: str) -> Rule | None:
-        """Return the rule that denies a file accessed by a command line, or None."""
-        denial = self._find_file_denial_in(request, shell)
-        if denial is None and "#" in shell:  # the client reads `> #x` as a file name instead of a comment
-            other = _COMMENT_AS_TARGET.sub(r"\1\\#", shell)
-            return self._find_file_denial_in(request, other) if other != shell else None
-        return denial
-
-    def _find_file_denial_in(self, request: PermissionRequest, shell: str) -> Rule | None:
-        expanded = expand_command_line(shell).programs
-        if [entry for entry in expanded if entry.wrappers]:
-            scope = request.path_scope()
-            actions = self.allowed_actions(scope, edits=False, redirects=False)
-            programs = tuple(entry.program for entry in expanded)
-            check = check_command(LinePrograms(shell, programs), scope, actions)
-            if check.forbidden_by is not None:
-                return check.forbidden_by
-        denial = self.check_line(shell, request, edits=False, redirects=False).forbidden_by
-        if denial is None and "the line cannot be parsed" in find_programs(shell).uncertainties:
-            closed = [shell + quote for quote in "'\"" if shell.count(quote) % 2]
-            return next(filter(None, (self._find_file_denial(request, line) for line in closed)), None)
-        return denial
+    def _find_file_denial(self, request: PermissionRequest, shell: str) -> FileDenial:
+        """Return the rule that denies a file accessed by a command line, if any."""
+        scope, files = request.path_scope(), self._file_denials
+        forbidden = ForbiddenFiles(
+            pattern=combined_pattern(files, scope),
+            names=self._denied_names,
+            find_rule=self._denial_for_path,
+            denies_reading=self._denies_reading,
+        )
+        return find_file_denial(shell, scope, forbidden) if files else FileDenial()
 
     def _denial_for_path(self, scope: PathScope, path: str, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
         tools = _FILE_RULES if changes else _READ_RULES
@@ -334,26 +276,23 @@ class Rules:
                 return Allow(rule.text, "config", None, rule.text, rule.origin, "rule")
         if shell is None or not self._bash_grants:
             return None
-        check = self.check_line(shell, request, edits=False, redirects=False)
+        check = self.check_line(shell, request, edits=False)
         if check.needs is not None or not check.used_rules:
             return None
         rule = check.used_rules[0]
         return Allow(rule.text, "config", None, rule.text, rule.origin, "parts")
 
     def _find_program_grant(self, program: Program) -> Rule | None:
+        """Return the rule that allows a program as a part of a line."""
         if not program.words or not self._bash_grants:
             return None
-        wrapped = program.words[0].text in SKIPPABLE_WRAPPERS
-        if not wrapped and not program.text.startswith(self._bash_prefixes):
-            return None
-        for rule in self._bash_grants:
-            if rule.content is None:
-                return rule
-            if program.redirected_first:
-                continue
-            if matches_program(program, rule.content) and rule_suffices(rule.content, program):
-                return rule if has_harmless_variables(program) and has_plain_assignments(program) else None
-        return None
+        inner = program.inner
+        if inner is program and not program.assignments and not program.text.startswith(self._bash_prefixes):
+            return None  # perf: most rules are for other programs
+        starters = (runner_table().get(program_basename(name)) for name in (program.name, inner.name))
+        if any(spec is not None and spec.whole_line for spec in starters):
+            return next((rule for rule in self._bash_grants if rule.content is None), None)
+        return next((rule for rule in self._bash_grants if _grants_program(rule.content, program, inner)), None)
 
     def _allows_path(self, tools: frozenset[str], scope: PathScope, path: str) -> bool:
         for rule in self._file_grants:
@@ -364,19 +303,48 @@ class Rules:
         return False
 
 
-def _is_same_call(request: PermissionRequest, other: PermissionRequest) -> bool:
-    """Return whether two requests are for the same call in the same folders."""
-    if request is other:
+def _ask_about(line: str) -> Ask:
+    understood = plan(line)
+    reason = understood.reason if isinstance(understood, NotUnderstood) else None
+    needs = MissingPermissions(parts=(line,), of=1, not_understood=reason)
+    return Ask(None, "config", basis="not_understood", needs=needs)
+
+
+def _grants_program(pattern: str | None, program: Program, inner: Program) -> bool:
+    """Return whether a pattern allows a program as written, or inside a wrapper that changes nothing.
+
+    The number of blanks between the words is ignored only if the pattern ends in a separate star. Variables before the
+    program are allowed if they are harmless, or if the pattern begins with them.
+    """
+    if pattern is None:
         return True
-    places = (request.cwd, request.project, request.folders, request.session_folder, request.search_path)
-    other_places = (other.cwd, other.project, other.folders, other.session_folder, other.search_path)
-    return request.call.id == other.call.id and places == other_places and request.repository == other.repository
+    if program.stdin_text is not None and not pattern.endswith("*"):
+        return False
+    assignments = " ".join(program.assignments)
+    if assignments and pattern.startswith(f"{assignments} "):
+        return has_literal_assignments(program) and matches_command(
+            f"{assignments} {program.text}", pattern, granting=True
+        )
+    if (program.variables or program.values) and not (
+        has_harmless_variables(program) and has_literal_assignments(program)
+    ):
+        return False
+    if program.spelling and not pattern.endswith((":*", " *")):
+        spellings = (program.spelling, program.text)
+        return all(matches_command(spelling, pattern, granting=True) for spelling in spellings)
+    if matches_command(program.text, pattern, granting=True):
+        return inner is program or not program.variables
+    wrappers = [word.text for word in program.words[: len(program.words) - len(inner.words)]]
+    is_literal = not program.variables and program.text == f"{' '.join(wrappers)} {inner.text}"
+    if "xargs" in wrappers:  # it adds words
+        is_literal = is_literal and wrappers[-1] == "xargs" and pattern.find("*") == len(pattern) - 1
+    return inner is not program and is_literal and matches_command(inner.text, pattern, granting=True)
 
 
 def command_of(request: PermissionRequest) -> str | None:
     """Return the command line in a call to a shell tool, or None for other tools."""
     command = request.input.get("command")
-    return command if request.tool in _SHELL_TOOLS and isinstance(command, str) else None
+    return command if request.kind == "shell" and isinstance(command, str) else None
 
 
 def paths_of(request: PermissionRequest) -> list[str]:
@@ -386,25 +354,12 @@ def paths_of(request: PermissionRequest) -> list[str]:
     if request.searched_folder is not None:
         named = [request.searched_folder]
     paths = [scope.absolute_path(name) for name in named if isinstance(name, str)]
-    return paths or ([scope.cwd] if tool_kind(request.tool) == "search" else [])
-
-
-def _select_candidates(rules: Sequence[Rule], request: PermissionRequest) -> _CandidateRules:
-    """Return the rules that may match calls to the requested tool."""
-    named = [rule for rule in rules if _rule_covers_tool(rule, request)]
-    contents = [rule.content for rule in named if rule.content is not None]
-    parameters = [_PARAMETER_RULE.fullmatch(content) for content in contents]
-    return _CandidateRules(
-        tuple(rule for rule in rules if rule in named or _is_path_rule_for(rule, request)),
-        tuple(CommandPrefix.parse(command_prefix(content)) for content in contents),
-        frozenset(match[1] for match in parameters if match is not None),
-        len(contents) < len(named),
-    )
+    return paths or ([scope.cwd] if request.kind == "search" else [])
 
 
 def _may_ask(rule: Rule, request: PermissionRequest) -> bool:
     """Return whether an ask rule may match calls to the requested tool. A path in a Read rule does not bind writes."""
-    is_reading = rule.tool not in _READ_RULES or tool_kind(request.tool) not in ("edit", "write")
+    is_reading = rule.tool not in _READ_RULES or request.kind not in ("edit", "write")
     return _rule_covers_tool(rule, request) or (is_reading and _is_path_rule_for(rule, request))
 
 
@@ -423,26 +378,17 @@ def _rule_matches(rule: Rule, request: PermissionRequest, shell: str | None) -> 
     if rule.content is None or _matches_parameter(rule.content, request):
         return True
     if shell is not None:
-        return matches_any_command(shell, rule.content)
+        return matches_line(shell, rule.content)
     return _matches_main_input(rule, request, granting=False)
 
 
 def _may_grant(rule: Rule, request: PermissionRequest) -> bool:
-    """Return whether an allow rule may match calls to the requested tool."""
-    if not rule.can_grant:
-        return False
-    if not _rule_covers_tool(rule, request, granting=True):
-        return _is_path_rule_for(rule, request) and rule.tool not in _GRANTLESS_TOOLS
-    return True
-
-
-def _grants_searching(rule: Rule, request: PermissionRequest) -> bool:
-    return rule.tool in _READ_RULES and rule.content is not None and tool_kind(request.tool) == "search"
-
-
-def _may_grant_reading(rule: Rule, request: PermissionRequest) -> bool:
-    """Return whether a rule that allows changing files also allows the call to read them."""
-    return rule.tool == "Edit" and rule.content is not None and tool_kind(request.tool) in ("read", "search")
+    """Return whether an allow rule may match calls to the requested tool. To allow changes is to allow reading."""
+    if rule.tool == "Edit" and rule.content is not None and request.kind in ("read", "search"):
+        return True
+    if not rule.can_grant or _rule_covers_tool(rule, request, granting=True):
+        return rule.can_grant
+    return _is_path_rule_for(rule, request) and rule.tool not in _GRANTLESS_TOOLS
 
 
 def _rule_grants(rule: Rule, request: PermissionRequest, shell: str | None) -> bool:
@@ -459,21 +405,22 @@ def _rule_grants(rule: Rule, request: PermissionRequest, shell: str | None) -> b
 def _rule_covers_tool(rule: Rule, request: PermissionRequest, *, granting: bool = False) -> bool:
     if any(rule.covers_tool(name, granting=granting) for name in (request.tool, request.call.tool)):
         return True
-    return rule.tool == "Bash" and request.tool == "Monitor"
+    # Rules for Bash also restrict other tools that run command lines. What they allow is found by the line's programs.
+    return rule.tool == "Bash" and not granting and command_of(request) is not None
 
 
 def _is_path_rule_for(rule: Rule, request: PermissionRequest) -> bool:
     """Return whether a path rule for Read or Edit also applies to the requested tool."""
     if rule.content is None:
         return False
-    kind = tool_kind(request.tool)
+    kind = request.kind
     if rule.tool in _READ_RULES:
         return kind in ("read", "search", "edit", "write")
     return rule.tool in _EDIT_RULES and kind in ("edit", "write")
 
 
 def _matches_paths(rule: Rule, request: PermissionRequest, *, granting: bool) -> bool:
-    if granting and rule.tool in _READ_RULES and tool_kind(request.tool) in ("edit", "write"):
+    if granting and rule.tool in _READ_RULES and request.kind in ("edit", "write"):
         return False
     scope = request.path_scope()
     paths = paths_of(request)
@@ -486,15 +433,15 @@ def _matches_paths(rule: Rule, request: PermissionRequest, *, granting: bool) ->
 def _matches_main_input(rule: Rule, request: PermissionRequest, *, granting: bool) -> bool:
     """Return whether a rule's pattern matches the main input of the call."""
     content = rule.content or ""
-    match tool_kind(request.tool):
+    match request.kind:
         case "read" | "search" | "edit" | "write":
             return _matches_paths(rule, request, granting=granting)
         case "web":
             return matches_host(content, request.input.get("url"), granting=granting)
         case "agent":
             return matches_wildcard(str(request.input.get("subagent_type", "")), content)
-        case _ if request.tool == "Skill":
-            return _matches_skill(content, request.input.get("skill"), granting=granting)
+        case _ if request.skill_field is not None:
+            return _matches_skill(content, request.input.get(request.skill_field), granting=granting)
         case _:
             values = (request.input.get(key) for key in ("command", "query", "pattern"))
             texts = [value for value in values if isinstance(value, str)]
@@ -530,7 +477,7 @@ def _matches_parameter(content: str, request: PermissionRequest) -> bool:
     value = request.input[match[1]]
     if isinstance(value, bool):
         return matches_wildcard(str(value).lower(), match[2])
-    if match[1] == "skill" and request.tool == "Skill" and matches_wildcard(_skill_name(str(value)), match[2]):
+    if match[1] == request.skill_field and matches_wildcard(_skill_name(str(value)), match[2]):
         return True
     return isinstance(value, str | int | float) and matches_wildcard(str(value), match[2])
 
@@ -558,14 +505,6 @@ _INVALID_RULE = re.compile(
 )
 
 
-_USELESS_RULE = re.compile(
-    r"mcp__.*\*.*|\w+\(~/\*\*\)"
-    r"|(?!Bash|Edit|Read)\w+\(\*\)|Skill\((?:/.*|.* \*)\)|WebFetch\(.*(?:[*A-Z].*|\.)\)",
-    re.DOTALL,
-)
-"""A valid rule with which an old client allows nothing."""
-
-
 def ignores_permissions(block: PermissionSettings, refusals: Refusals) -> bool:
     """Return whether an old client ignores the permissions of a settings file because of an invalid rule in it.
 
@@ -578,13 +517,12 @@ def ignores_permissions(block: PermissionSettings, refusals: Refusals) -> bool:
 def added_folders(block: PermissionSettings, cwd: Path, refusals: Refusals) -> tuple[Path, ...]:
     """Return the folders that settings add to the project.
 
-    As in the client, a folder inside the project adds nothing, because commands could replace it by a link. Old clients
-    do not follow links.
+    As in the client, a folder inside the project adds nothing, because commands could replace it by a link.
     """
     if ignores_permissions(block, refusals):
         return ()
     names = [os.path.normpath(cwd / os.path.expanduser(text)) for text in block.additional_directories]  # noqa: PTH111 - Path raises if a user is unknown
-    folders = [Path(name) for name in names if not refusals.plain_lines or os.path.realpath(name) == name]
+    folders = map(Path, names)
     return tuple(folder for folder in folders if os.path.isdir(folder) and not folder.is_relative_to(cwd))  # noqa: PTH112 - never raises
 
 
@@ -596,13 +534,6 @@ def rules_from_settings(
     With an old client, no rule of a file allows anything if one of the file's rules is invalid, such as a Bash rule
     with a `*` other than in a final `:*`.
     """
-    is_old = refusals is not None and refusals.plain_lines
     is_ignored = refusals is not None and ignores_permissions(block, refusals)
-    allow = [text for text in block.allow if not is_ignored and not (is_old and _USELESS_RULE.fullmatch(text))]
-    ask, deny = list(block.ask), list(block.deny)
-    if is_old:  # with a star, a rule for Edit or Read means the files of the project for all tools
-        for texts in (allow, ask, deny):
-            texts += [f"{text[:4]}(**)" for text in texts if text in ("Edit(*)", "Read(*)")]
-    rules = Rules(allow=allow, ask=ask, deny=deny, origin=origin, folder=folder)
-    rules.extends_reading = not is_old
-    return rules
+    allow = () if is_ignored else block.allow
+    return Rules(allow=allow, ask=block.ask, deny=block.deny, origin=origin, folder=folder)

@@ -10,11 +10,10 @@ from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.rule import standardized_host
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
+from toolspan.shell.plans import NotUnderstood, plan
 from toolspan.shell.program import Program, program_basename
-from toolspan.shell.programs import find_programs
-from toolspan.shell.wrappers import SHELLS, strip_wrappers
+from toolspan.shell.wrappers import is_shell
 from toolspan.types.decision import Ask, MissingPermissions
-from toolspan.types.tool_kinds import tool_kind
 
 Suggestion = Mapping[str, object]
 
@@ -27,10 +26,10 @@ _SUBCOMMAND_PROGRAMS = frozenset({
 _INTERPRETERS = frozenset({
     "busybox", "chroot", "command", "doas", "env", "eval", "exec", "find", "flock", "node", "npx",
     "nsenter", "perl", "php", "python", "python2", "python3", "ruby", "source", "ssh", "su", "sudo",
-    "unshare", "watch", "xargs", *SHELLS,
+    "unshare", "watch", "xargs",
 })  # fmt: skip
 """Programs that run their arguments or input, so that a rule for them would allow everything."""
-_UNGRANTABLE_BASES = frozenset({"critical", "plan", "protected", "rule", "unclear"})
+_UNGRANTABLE_BASES = frozenset({"critical", "not_understood", "plan", "protected", "rule"})
 """Reasons for questions that are asked regardless of rules."""
 _KEY_PATTERN = (
     r"://[^/\s]*:[^/\s]*@|\b(?:(?:sk|pk|gh[pousr]|xox[abp])[-_]\w{8,}|AKIA\w{12,}|eyJ\w{12,})"
@@ -51,7 +50,7 @@ def suggest_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, .
         return ()
     if command is not None:
         return _suggest_for_command(command, ask.needs)
-    match tool_kind(request.tool):
+    match request.kind:
         case "edit" | "write" if ask.basis == "outside":
             return (_suggest_folders(request), _ACCEPT_EDITS)
         case "edit" | "write":
@@ -62,6 +61,8 @@ def suggest_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, .
         case "web":
             host = _url_host(request.input.get("url"))
             return (_suggest_rule("WebFetch", f"domain:{host}"),) if host else ()
+        case "shell":  # a rule without a pattern would allow every command
+            return ()
         case _:
             return (_suggest_rule(request.tool, None),)
 
@@ -77,10 +78,26 @@ def offer_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...
     texts = [f"Bash({rule['ruleContent']})" for update in updates for rule in _suggested_rules(update)]
     if command is None or ask.needs is None or not texts:
         return tuple(offered)
-    needs = Rules(allow=texts).check_line(command, request, edits=False, redirects=False).needs
+    needs = Rules(allow=texts).check_line(command, request, edits=False).needs
     if needs is None or {command, *ask.needs.parts}.isdisjoint(needs.parts):
         return tuple(offered)
     return tuple(update for update in offered if not _suggested_rules(update))
+
+
+def suggest_exact_rules(request: PermissionRequest, ask: Ask) -> tuple[str, ...]:
+    """Return rules for exactly the commands of a line that need approval; empty if one of them has no safe rule."""
+    command, needs = command_of(request), ask.needs
+    line = plan(command or "")
+    if command is None or needs is None or needs.reach is not None or isinstance(line, NotUnderstood):
+        return ()
+    programs = [program for program in line.programs if program.text in needs.parts]
+    is_unfit = any(
+        not program.words or program.variables or "*" in program.text or "\n" in program.text
+        or program.has_stdin or any(word.has_expansion for word in program.words)
+        or _SECRET_REGEX.search(program.text)
+        for program in programs
+    )  # fmt: skip
+    return () if is_unfit else tuple(dict.fromkeys(f"Bash({program.text})" for program in programs))
 
 
 def _adds_nothing(update: Suggestion, scope: PathScope) -> bool:
@@ -114,22 +131,22 @@ def _suggest_for_command(command: str, needs: MissingPermissions | None) -> tupl
         folder = needs.reach.path if needs.reach.program == "cd" else _parent_folder(needs.reach.path)
         added: Suggestion = {"type": "addDirectories", "directories": [folder], "destination": "session"}
         return (added, _ACCEPT_EDITS) if needs.reach.inside else (added,)
-    parsed_line = find_programs(command)
-    if parsed_line.uncertainties or needs is None:
+    line = plan(command)
+    if isinstance(line, NotUnderstood) or needs is None:
         return ()
-    programs = [program for program in parsed_line.programs if program.text in needs.parts and program.words]
+    programs = [program for program in line.programs if program.text in needs.parts and program.words]
     texts = dict.fromkeys(filter(None, map(_program_pattern, programs)))
     return tuple(_suggest_rule("Bash", text) for text in texts)
 
 
 def _program_pattern(program: Program) -> str | None:
     """Return a rule pattern for similar commands, the whole command if only that is safe, or None."""
-    inner = strip_wrappers(program)
+    inner = program.inner
     name = inner.name
     arguments = [word.text for word in inner.words[1:] if not word.has_expansion]
     if not name or program.variables or _SECRET_REGEX.search(name):
         return None
-    if program_basename(name) in _INTERPRETERS:
+    if program_basename(name) in _INTERPRETERS or is_shell(program_basename(name)):
         # The program may run its input or the value of a variable, which are not visible in its words.
         open_ended = program.has_stdin or any(word.has_expansion for word in program.words)
         unfit = open_ended or _SECRET_REGEX.search(program.text) or "*" in program.text

@@ -85,6 +85,16 @@ class ActiveSandbox:
         patterns = [pattern for text in sandbox.excluded_commands for pattern in _exclusion_patterns(text)]
         self._excluded = Rules(deny=[f"Bash({pattern})" for pattern in patterns]) if patterns else None
 
+    def attach_session(
+        self, *, config: Path, session_folder: Path, transcript: Path | None, ask: AskDomain | None
+    ) -> None:
+        """Protect the files of a session from its commands, and let it answer questions about domains.
+
+        The sandbox may be open already, because the programs of its host run in it too.
+        """
+        self.protected = replace(self.protected, config=config, session_folder=session_folder, transcript=transcript)
+        self.ask = ask
+
     @property
     def is_on(self) -> bool:
         """True if commands run inside the sandbox."""
@@ -143,8 +153,12 @@ class ActiveSandbox:
         self._proxy = self._namespace = self._network = None
 
     def runs_inside(self, request: PermissionRequest) -> bool:
-        """Return whether a call runs inside the sandbox. Only Bash calls do."""
-        if not self.is_on or request.tool != "Bash":
+        """Return whether a call runs inside the sandbox. Its tool must start commands there."""
+        return request.definition is not None and request.definition.sandboxed and self.confines(request)
+
+    def confines(self, request: PermissionRequest) -> bool:
+        """Return whether a command belongs inside the sandbox."""
+        if not self.is_on:
             return False
         if self.settings.allow_unsandboxed and request.input.get("dangerouslyDisableSandbox") is True:
             return False

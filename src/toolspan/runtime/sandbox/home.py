@@ -96,9 +96,9 @@ def _resolve_folder(path: str) -> str:
 
 
 def _is_mounted(place: str, source: str, mounts: Mapping[str, str]) -> bool:
-    """Return whether an outer folder already shows the same file at this place."""
+    """Return whether an outer folder already shows the same file at this place, or the link that leads to it."""
     return any(
-        f"{place}/".startswith(f"{outer}/") and source == origin + place[len(outer) :]
+        f"{place}/".startswith(f"{outer}/") and (outer == origin or source == origin + place[len(outer) :])
         for outer, origin in mounts.items()
     )
 

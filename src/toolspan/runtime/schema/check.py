@@ -286,7 +286,7 @@ def _compile_any_of(schema: Schema, position: _SchemaPosition) -> _Check:
                 return converted
             branches.append(tuple(branch_issues))
         detail = {"branches": tuple(branches)}
-        issues.append(Issue("union", path, "fits none of the alternatives", detail=detail))
+        issues.append(Issue("union", path, "matches none of the alternatives", detail=detail))
         return value
 
     return check

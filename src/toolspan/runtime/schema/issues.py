@@ -295,4 +295,4 @@ def _issue_sentences(issues: tuple[Issue, ...], style: IssueStyle) -> list[str]:
             problem = "matches none of the accepted forms" if is_union else f"is invalid: {record['message']}"
             others.append(f"The parameter `{name}` {problem}")
     sentences = missing + unexpected + mistyped
-    return sentences + others if sentences and style.reports_all else sentences
+    return sentences + others if sentences and style.validator == "zod 4" else sentences

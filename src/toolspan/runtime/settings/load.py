@@ -22,6 +22,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from toolspan.errors import SourceError, ToolspanError
+from toolspan.runtime.settings.extend import extend_list
 from toolspan.runtime.settings.sandbox import SandboxSettings
 
 _T = TypeVar("_T")
@@ -344,19 +345,44 @@ def add_permissions(
     if within is not None and not target.is_relative_to(os.path.realpath(within)):
         raise SourceError(f"{path}: this link leads to {target}, outside the project")
     with exclusive_access(target):
-        settings = dict(load_json(target)) if target.exists() else {}
-        block = object_at(settings, "permissions", path)
-        updated = dict(block)
-        for key, entries in {"allow": allow, "additionalDirectories": folders}.items():
-            before = block.get(key, [])
-            if not isinstance(before, list):
-                raise SettingsError(f"{path}: `permissions.{key}` must be a list, not {json_type_name(before)}")
-            if new := [entry for entry in dict.fromkeys(entries) if entry not in before]:
-                updated[key] = [*before, *new]
-        if updated == block:
+        before = read_settings_text(target)
+        after = extend_permissions(before, path, allow=allow, folders=folders)
+        if after == before:
             return False
-        replace_json(target, {**settings, "permissions": updated})
+        replace_bytes(target, after.encode(errors="surrogatepass"))
     return True
+
+
+def read_settings_text(path: Path) -> str:
+    """Return the JSON text of a settings file; empty if there is no file.
+
+    Raises:
+        SourceError: the file cannot be read or is not a JSON object.
+    """
+    if not path.exists():
+        return ""
+    load_json(path)
+    with path.open(encoding="utf-8-sig", newline="") as file:  # keeps the line ends
+        return file.read()
+
+
+def extend_permissions(text: str, path: Path, *, allow: Sequence[str] = (), folders: Sequence[str] = ()) -> str:
+    """Return the text of a settings file with allow rules and working folders that are not in it yet.
+
+    All other text stays as it is.
+
+    Raises:
+        SettingsError: `permissions`, or one of the two fields in it that would be extended, has the wrong type.
+    """
+    settings = msgspec.json.decode(text, type=dict[str, object]) if text.strip() else {}
+    block = object_at(settings, "permissions", path)
+    for key, entries in {"allow": allow, "additionalDirectories": folders}.items():
+        before = block.get(key, [])
+        if not isinstance(before, list):
+            raise SettingsError(f"{path}: `permissions.{key}` must be a list, not {json_type_name(before)}")
+        if new := [entry for entry in dict.fromkeys(entries) if entry not in before]:
+            text = extend_list(text, ("permissions", key), new)
+    return text
 
 
 @contextmanager

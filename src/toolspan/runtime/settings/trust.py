@@ -2,7 +2,8 @@
 
 `build_trust_request` collects the settings that need trust from a project's settings files (see `keys.py`),
 `.mcp.json`, agents and skills. A folder is trusted while their digest equals the one that the user
-accepted; a single changed hook revokes the trust. Scripts that a command runs are not part of the digest.
+accepted; a single changed hook revokes the trust. Scripts that a command runs, and instructions for the model, are not
+part of the digest.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolspan.errors import SourceError
+from toolspan.runtime.settings.instructions import project_instruction_files
 from toolspan.runtime.settings.keys import split_untrusted
 from toolspan.runtime.settings.load import (
     SettingsError,
@@ -41,6 +43,8 @@ class TrustRequest:
     project: Path
     requested_settings: Mapping[str, Mapping[str, object]]
     """The settings that can run a program or allow a call, keyed by file."""
+    instruction_files: tuple[str, ...] = ()
+    """Files with instructions for the model. They need trust, but a trusted folder may change them."""
 
     @property
     def mcp_servers(self) -> Mapping[str, object]:
@@ -55,7 +59,7 @@ class TrustRequest:
         return hashlib.sha256(encoded.encode()).hexdigest()
 
     def __bool__(self) -> bool:
-        return bool(self.requested_settings)
+        return bool(self.requested_settings or self.instruction_files)
 
     def format_lines(self, max_lines: int | None = None) -> Iterator[str]:
         """Yield lines that show the settings to the user, at most `max_lines` of each agent and skill."""
@@ -67,6 +71,7 @@ class TrustRequest:
                 yield from (f"    {line}" for line in shown)
                 if len(shown) < len(lines):
                     yield f"    ... {len(lines) - len(shown)} more lines; read them in {self.project / name}"
+        yield from (f"{name}: instructions for the model" for name in self.instruction_files)
 
 
 def build_trust_request(paths: SettingsPaths, layers: Iterable[SettingsLayer]) -> TrustRequest:
@@ -89,7 +94,9 @@ def build_trust_request(paths: SettingsPaths, layers: Iterable[SettingsLayer]) -
     for kind in _DEFINITION_KINDS:
         for path in filter(Path.is_file, sorted(files[kind])):
             requested_settings[os.path.relpath(path, paths.project)] = _read_definition(kind, path)
-    return TrustRequest(paths.project, requested_settings)
+    instructions = project_instruction_files(paths.project)
+    names = tuple(os.path.relpath(path, paths.project) for path in instructions)
+    return TrustRequest(paths.project, requested_settings, names)
 
 
 def _read_definition(kind: str, path: Path) -> dict[str, object]:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-import httpx
 import httpx2
 
 from toolspan.errors import ToolspanError
@@ -221,7 +220,7 @@ def translate_errors(sdk_error: type[Exception]) -> Iterator[None]:
         yield
     except sdk_error as error:
         raise _failure_from_error(error) from error
-    except (httpx.HTTPError, httpx2.HTTPError, json.JSONDecodeError, OSError) as error:
+    except (httpx2.HTTPError, json.JSONDecodeError, OSError) as error:
         raise _connection_failure(error) from error
 
 

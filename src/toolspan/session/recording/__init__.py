@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from toolspan.formats.claude.evidence import CallEvidence, collect_evidence, intent_path
+from toolspan.formats.evidence import CallEvidence, collect_evidence
+from toolspan.formats.side_files import intent_path
 from toolspan.session.recording.entries import (
     BackgroundNotice,
     Compaction,
@@ -16,6 +17,7 @@ from toolspan.session.recording.entries import (
     TurnLimitReached,
 )
 from toolspan.session.recording.recorder import OnFailure, Recorder
+from toolspan.session.recording.stored import Durability, StoredTranscript, StoreOptions, StoreTarget
 from toolspan.session.recording.writer import IntentLog, agent_path, check_session_id, results_folder, transcript_path
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "CallEvidence",
     "Compaction",
     "ConversationEvent",
+    "Durability",
     "Fsync",
     "IntentLog",
     "Interruption",
@@ -32,6 +35,9 @@ __all__ = [
     "RefusedPrompt",
     "RequestFailure",
     "StopSummary",
+    "StoreOptions",
+    "StoreTarget",
+    "StoredTranscript",
     "TurnLimitReached",
     "agent_path",
     "check_session_id",

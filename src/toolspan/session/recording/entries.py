@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from toolspan.runtime.outcome import format_timestamp
 from toolspan.runtime.profiles import Profile, TranscriptShape
 from toolspan.types.events import Content, Decided, HookRan
 from toolspan.types.ids import SessionId
+
+if TYPE_CHECKING:
+    from toolspan.session.recording.stored import StoredTranscript
 
 Fields = dict[str, object]
 Fsync = Literal["never", "results", "always"]
@@ -62,6 +65,10 @@ class RecorderConfig:
     clock: Callable[[], float] = time.time
     """A function that returns seconds since the epoch."""
     new_id: Callable[[], str] = new_uuid
+    stored: StoredTranscript | None = None
+    """The store that gets a copy of the files."""
+    is_read_only: Callable[[str], bool] = lambda _: False
+    """A function that returns whether a tool has no side effects. The intent log omits calls to such tools."""
 
 
 class EntryTemplate:
@@ -477,7 +484,7 @@ def refused_prompt_fields(refused: RefusedPrompt, profile: Profile) -> Fields:
     fields |= {"isMeta": False, "level": "warning"}
     if profile.shape.hooks == "attachments":
         fields["preventContinuation"] = True
-    if profile.hooks.records_prompt_outcome and not refused.is_stop:
+    if profile.hooks.summarizes_stop and not refused.is_stop:
         ending = {"kind": "blocked_by_hook", "reason": refused.reason}
         fields["promptSubmitEnding"] = {"ending": ending, "promptKept": False}
     return fields

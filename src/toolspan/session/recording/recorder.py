@@ -20,14 +20,12 @@ import msgspec
 from msgspec import Struct
 
 from toolspan.errors import InUse, SourceError
-from toolspan.formats.claude.evidence import intent_path
-from toolspan.formats.claude.paths import meta_path
 from toolspan.formats.claude.reader import find_agent_paths
 from toolspan.formats.claude.records import CALL_BLOCK_TYPES, Entry, decode_entry
 from toolspan.formats.jsonl import encode_json, make_folder, read_lines
 from toolspan.formats.registry import parse_file_name
+from toolspan.formats.side_files import intent_path, meta_path
 from toolspan.formats.source import FileSource
-from toolspan.runtime.context import RunnerContext
 from toolspan.runtime.pending_call import call_block
 from toolspan.session.recording import entries
 from toolspan.session.recording.entries import EntryTemplate, Fields, RecorderConfig
@@ -36,11 +34,12 @@ from toolspan.session.recording.writer import (
     LockOwner,
     TranscriptWriter,
     agent_path,
+    append_to_hook_log,
     claim_transcript,
     is_transcript_claimed,
     release_transcript,
 )
-from toolspan.types.events import Content, Finished, HookRan, LiveEvent, Requested, WriteFailed
+from toolspan.types.events import Content, Decided, Finished, HookRan, LiveEvent, Requested, WriteFailed
 from toolspan.types.ids import CallId, SessionId
 from toolspan.types.span import parse_timestamp
 
@@ -68,8 +67,6 @@ class Recorder:
         self.permission_mode = config.permission_mode
         self.session_cwd = str(config.cwd)
         """The session's folder after the last call. A change applies to later records."""
-        self.tools: RunnerContext | None = None
-        """The session's tools. Calls to read-only tools are omitted from the intent log."""
         self.last_uuid: str | None = None
         self._config = config
         self._shape = config.profile.shape
@@ -89,6 +86,10 @@ class Recorder:
         self._unrecorded_calls: set[str] = set()
         """Calls whose record could not be written. Their results are omitted as well."""
         self._pending_results: list[Finished] = []
+        self._unwritten_lines: list[bytes] = []
+        """With a store, the lines that could not be written. They are written before the next record."""
+        self._incomplete: set[Recorder] = set()
+        """The recorders of the session that have unwritten lines, shared by all of them."""
         self._held_hooks: dict[str, list[HookRan]] = {}
         """Hooks that ran after a call, by call id. They are recorded after its result."""
         self._last_message: Mapping[str, object] = {}
@@ -152,6 +153,7 @@ class Recorder:
         recorder = make(path, config, self._on_failure)
         recorder._intent_log, recorder._owns_intent_log = self._intent_log, False
         recorder._main_path = self._main_path
+        recorder._incomplete = self._incomplete
         recorder.write_metadata(metadata)
         return recorder
 
@@ -187,7 +189,13 @@ class Recorder:
         if self.path.exists() and not self.path.is_file():
             return None
         if self._intent_log is None:
-            self._intent_log = IntentLog(intent_path(self.path), self._report_failure, fsync=self._config.fsync)
+            self._intent_log = IntentLog(
+                intent_path(self.path),
+                self._report_failure,
+                fsync=self._config.fsync,
+                stored=self._config.stored,
+                clock=self._config.clock,
+            )
         return self._intent_log
 
     def set_resume_answers(self, history: Sequence[Mapping[str, object]]) -> None:
@@ -323,12 +331,11 @@ class Recorder:
         if not message.get("id"):
             message = {**message, "id": self._new_message_id()}
         records = self._reply_records(message, blocks, last=last, request_id=request_id)
-        with_effects = []
-        for block, _ in records:
-            if block.get("type") == "tool_use":
-                tool = self.tools.tools.find_enabled(str(block.get("name"))) if self.tools is not None else None
-                if tool is None or not tool.read_only:
-                    with_effects.append(str(block.get("id")))
+        with_effects = [
+            str(block.get("id"))
+            for block, _ in records
+            if block.get("type") == "tool_use" and not self._config.is_read_only(str(block.get("name")))
+        ]
         if with_effects and self._intent_log is not None:
             self._intent_log.record_requested(with_effects)
         extra: Fields = {"madeBy": "model"} if self._shape.blocks_numbered else {}
@@ -343,6 +350,8 @@ class Recorder:
                 if block.get("type") == "tool_use":
                     self._unrecorded_calls.add(str(block.get("id")))
             records = records[len(uuids) + 1 :]
+        if self in self._incomplete and self._intent_log is not None:
+            self._intent_log.refuse(with_effects)
 
     def _reply_records(
         self,
@@ -396,11 +405,28 @@ class Recorder:
                 )
         if not finished.span.deferred:
             self._write_result(finished)
+        if finished.decision is not None and finished.decision.asked:
+            self._log_wait(finished, finished.decision)
         for hook_event in self._held_hooks.pop(call_id, ()):
             self._write_hook(hook_event, finished.span.tool)
         flags = {"isMeta": True, "turnCompanion": True} if self._shape.turn_companions else {"isMeta": True}
         for companion in finished.companions:
             self._append(entries.user_fields(companion, **flags), at=finished.at, user=True)
+
+    def _log_wait(self, finished: Finished, decision: Decided) -> None:
+        """Add the times of a permission question to the hook log: a transcript has no place for them."""
+        if decision.waited_ms < 1:
+            return
+        asked_at = decision.at - decision.waited_ms / 1e3
+        note: Fields = {"v": 1, "call": finished.call_id, "tool": finished.span.tool}
+        rows = [{**note, "at": asked_at, "event": event} for event in ("PreToolUse", "PermissionRequest")]
+        if decision.allowed:
+            ran_ms = max(0.0, finished.at - decision.at) * 1e3
+            rows.append({**note, "at": finished.at, "event": "PostToolUse", "duration_ms": ran_ms})
+        try:
+            append_to_hook_log(self.path, b"".join(encode_json(row) + b"\n" for row in rows))
+        except OSError as error:
+            self._report_failure(f"the wait for permission of {finished.call_id}: {error.strerror}")
 
     def record_hook(self, event: HookRan) -> None:
         """Record a hook. Hooks that run after a call are held until its result is recorded."""
@@ -424,7 +450,10 @@ class Recorder:
             self._last_prompt = None  # write it only once: after a second close, the transcript may have another end
             if last_prompt:
                 line = encode_json({**last_prompt, "sessionId": self.session_id}) + b"\n"
-                self._writer.write_lines([line], sync=self._config.fsync == "always")
+                self._write_lines([line], sync=self._config.fsync == "always")
+        if self in self._incomplete and not self.write_rest():
+            self._incomplete.discard(self)
+            self._on_failure(self._write_failure(f"the last records could not be written to {self.path}"))
         self._writer.close()
         if self._intent_log is not None and self._owns_intent_log:
             self._intent_log.close()
@@ -447,6 +476,13 @@ class Recorder:
                 self._write_result(finished)
         if self._resume_answers:
             self._write_resume_answers()
+
+    def write_rest(self) -> bool:
+        """Try again to write what could not be written, and return whether nothing is left."""
+        for recorder in tuple(self._incomplete):
+            recorder._ensure_open()
+            recorder._write_lines([])
+        return not self._incomplete
 
     def write_resume_answers(self) -> None:
         """Write the results for the calls that were open when the session was resumed."""
@@ -490,10 +526,28 @@ class Recorder:
             uuids.append(uuid)
             previous = uuid
         sync = self._config.fsync == "always" or (user and self._config.fsync == "results")
-        written = self._writer.write_lines(lines, sync=sync)
+        written = self._write_lines(lines, sync=sync)
         if written:
             self.last_uuid = uuids[written - 1]
         return uuids[:written]
+
+    def _write_lines(self, lines: Sequence[bytes], *, sync: bool = False) -> int:
+        """Append lines to the file, and return how many were written.
+
+        With a store, lines that could not be written count as written, and wait in memory: `Session.run` returns only
+        when the store has them, and calls with side effects do not start before.
+        """
+        stored = self._config.stored
+        if stored is None:
+            return self._writer.write_lines(lines, sync=sync)
+        waiting = [*self._unwritten_lines, *lines]
+        self._unwritten_lines = waiting[self._writer.write_lines(waiting, sync=sync) :]
+        if self._unwritten_lines or self._writer.ends_mid_line:
+            self._incomplete.add(self)
+        else:
+            self._incomplete.discard(self)
+        stored.notify()
+        return len(lines)
 
     def _write_resume_answers(self) -> None:
         answers, self._resume_answers = self._resume_answers, {}
@@ -529,7 +583,6 @@ class Recorder:
             beside=finished.beside,
             denial=result.denial_kind if result else None,
             decision=entries.decision_fields(decision) if decision else None,
-            is_command=span.call.tool == "Bash",
         )
         parent = call_uuid if shape.parent_is_own_call else None
         if self._append(body, extra, parent=parent, at=finished.at, user=True):
@@ -558,7 +611,14 @@ class Recorder:
             self._append(*entries.attachment_fields(self._shape, attachment), at=event.at)
 
     def _report_failure(self, reason: str, path: Path | None = None) -> None:
-        self._on_failure(WriteFailed(path=str(path or self.path), reason=reason, at=self._config.clock()))
+        if self._config.stored is not None:
+            if self in self._incomplete:  # reported once
+                return
+            reason += "; records wait in memory, and calls with side effects are refused"
+        self._on_failure(self._write_failure(reason, path))
+
+    def _write_failure(self, reason: str, path: Path | None = None) -> WriteFailed:
+        return WriteFailed(path=str(path or self.path), reason=reason, at=self._config.clock())
 
     def _new_message_id(self) -> str:
         return "msg_" + self._config.new_id().replace("-", "")[:24]

@@ -17,14 +17,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from toolspan.errors import ToolspanError
 from toolspan.formats import json_repair
 from toolspan.formats.claude import paths
-from toolspan.formats.claude.evidence import read_boot_id
+from toolspan.formats.evidence import read_boot_id
 from toolspan.formats.jsonl import encode_json, make_folder
-from toolspan.formats.processes import process_start
+from toolspan.formats.processes import host_name, process_start
+from toolspan.formats.registry import recorded_format
+from toolspan.formats.side_files import hook_log_path, session_folder
 from toolspan.runtime.profiles import Layout
 from toolspan.types.ids import SessionId
 
@@ -54,7 +56,7 @@ def transcript_path(session_id: SessionId, cwd: Path, config: Path | None = None
         ToolspanError: the id cannot be used as a file name.
     """
     check_session_id(session_id)
-    projects = (config or paths.config_dir()) / "projects"
+    projects = (config or recorded_format().home()) / "projects"
     return projects / _project_folder_name(projects, str(cwd.resolve())) / f"{session_id}.jsonl"
 
 
@@ -68,17 +70,32 @@ def check_session_id(session_id: str) -> None:
         raise ToolspanError(f"the session id {session_id!r} cannot be used as a file name")
 
 
+def append_to_hook_log(transcript: Path, rows: bytes) -> None:
+    """Append rows to the hook log of a transcript with a single write.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    file = hook_log_path(transcript)
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(file, _OPEN_FLAGS | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    try:
+        os.write(descriptor, rows)
+    finally:
+        os.close(descriptor)
+
+
 def agent_path(transcript: Path, agent_id: str, layout: Layout) -> Path:
     """Return the path of a subagent's transcript."""
     name = f"agent-{agent_id}.jsonl"
     if layout == "beside":
         return transcript.with_name(name)
-    return paths.session_folder(transcript) / "subagents" / name
+    return session_folder(transcript) / "subagents" / name
 
 
 def results_folder(transcript: Path) -> Path:
     """Return the folder for output that is too large for the conversation."""
-    return paths.session_folder(transcript) / "tool-results"
+    return session_folder(transcript) / "tool-results"
 
 
 def _project_folder_name(projects: Path, cwd: str) -> str:
@@ -128,6 +145,11 @@ class TranscriptWriter:
         """The expected file size, unless another program has written to the file."""
         self._is_new = False
         """True until a new file's folder entry has been synced."""
+
+    @property
+    def ends_mid_line(self) -> bool:
+        """True if the last line has no newline yet."""
+        return self._ends_mid_line
 
     @property
     def is_changed(self) -> bool:
@@ -239,6 +261,18 @@ def is_transcript_claimed(path: Path) -> bool:
     return os.path.realpath(path) in _claimed_transcripts
 
 
+def is_transcript_locked(path: Path) -> bool:
+    """Return whether another process is recording this transcript."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return _try_to_lock(file) is not None
+    finally:
+        os.close(file)
+
+
 def release_transcript(path: Path) -> None:
     """Release a transcript that a session in this process has claimed."""
     _claimed_transcripts.discard(os.path.realpath(path))
@@ -299,19 +333,56 @@ def _os_error_text(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+class StoredLog(Protocol):
+    """The store of a session, as its intent log sees it."""
+
+    @property
+    def is_reliable(self) -> bool:
+        """True if no call starts before the store has its intent."""
+        ...
+
+    def notify(self) -> None:
+        """Tell the store that there are new lines."""
+        ...
+
+    async def wait_until_stored(self, *, is_intent: bool = False) -> None:
+        """Wait until the store has everything written so far."""
+        ...
+
+
 class IntentLog:
     """A thread-safe log of calls that a session and its subagents intend to run."""
 
     def __init__(
-        self, path: Path, on_failure: Callable[[str, Path], None], *, fsync: str, boot: str | None = None
+        self,
+        path: Path,
+        on_failure: Callable[[str, Path], None],
+        *,
+        fsync: str,
+        boot: str | None = None,
+        stored: StoredLog | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """`stored` is the store that gets a copy of the log; its calls start when it has their intents."""
         self.path = path
         self.started_calls: set[str] = set()
+        self._stored = stored
+        self._clock = clock
+        self._unwritten: set[str] = set()
+        """Calls whose start could not be written."""
         self._writer = TranscriptWriter(path, lambda reason: on_failure(reason, path))
         self._sync_starts = fsync != "never"
         boot = read_boot_id() if boot is None else boot
         self._first_records: list[dict[str, object]] = [
-            {"open": os.getpid(), "started": process_start(os.getpid()), "boot": boot, "fsync": fsync}
+            {
+                "open": os.getpid(),
+                "started": process_start(os.getpid()),
+                "boot": boot,
+                "fsync": fsync,
+                "host": host_name(),
+                "at": clock(),
+                **({} if stored is None else {"store": "store" if stored.is_reliable else "local"}),
+            }
         ]
         """Records to write before the next one, so that a session without side effects has no log."""
         self._lock = threading.Lock()
@@ -329,6 +400,10 @@ class IntentLog:
         """Record that a command of a killed session was still running, and how it ended."""
         self._write_record({"ended": call_id, "pids": pids, "note": note})
 
+    def record_workspace(self, digest: str) -> None:
+        """Record the digest of the project's files."""
+        self._write_record({"workspace": digest, "at": self._clock()})
+
     def record_requested(self, calls: Sequence[str]) -> None:
         """Record that these calls are about to be written to the transcript."""
         self._write_record({"asked": calls})
@@ -342,7 +417,30 @@ class IntentLog:
         the file does not exist) and the digest `after`.
         """
         self.started_calls.add(call_id)
-        self._write_record({"begin": call_id, "tool": tool, **change}, sync=self._sync_starts)
+        record: dict[str, object] = {"begin": call_id, "tool": tool, "at": self._clock(), **change}
+        if not self._write_record(record, sync=self._sync_starts):
+            self._unwritten.add(call_id)
+
+    @property
+    def is_stored(self) -> bool:
+        """True if a store has a copy of the log."""
+        return self._stored is not None
+
+    async def wait_until_stored(self, call_id: str) -> None:
+        """Wait until the store has the start of a call. Without a store, this returns at once.
+
+        Raises:
+            ToolspanError: the call must not start: its intent cannot be stored, or another host has the session.
+        """
+        if self._stored is None:
+            return
+        if call_id in self._unwritten:
+            raise ToolspanError(f"it could not be recorded in {self.path.parent}")
+        await self._stored.wait_until_stored(is_intent=True)
+
+    def refuse(self, calls: Sequence[str]) -> None:
+        """Let calls not start, because they could not be written to the transcript. This needs a store."""
+        self._unwritten.update(calls)
 
     def record_finished(self, call_id: str, state: str) -> None:
         """Record that a call finished, if its start was recorded."""
@@ -355,9 +453,14 @@ class IntentLog:
         with self._lock:
             self._writer.close()
 
-    def _write_record(self, record: dict[str, object], *, sync: bool = False) -> None:
+    def _write_record(self, record: dict[str, object], *, sync: bool = False) -> bool:
+        """Write a record, and return whether it is complete."""
         with self._lock:
             self._writer.ensure_open()
             lines = [encode_json(each) + b"\n" for each in (*self._first_records, record)]
-            if self._writer.write_lines(lines, sync=sync):
+            written = self._writer.write_lines(lines, sync=sync)
+            if written:
                 self._first_records = []
+        if self._stored is not None:
+            self._stored.notify()
+        return written == len(lines)

@@ -21,8 +21,6 @@ from toolspan.session.models.base import Model
 from toolspan.tools.agent import GENERAL_AGENT_NAME
 
 MAX_DEFINITION_SIZE = 1 << 20
-_MAIN_ONLY_TOOLS = frozenset({"AskUserQuestion", "EnterPlanMode", "ExitPlanMode"})
-"""Tools that interact with the user, which are not available to subagents."""
 _AGENT_NAME = re.compile(r"[\w.:-]+(?: [\w.:-]+)*")
 _RULE_SUFFIX = re.compile(r"\(.*?\)")
 _PERMISSION_MODES = ("default", "acceptEdits", "plan", "dontAsk")
@@ -67,13 +65,13 @@ class AgentDefinition:
     def allows_tool(self, tool: Tool) -> bool:
         """Return whether the agent inherits this tool from its parent."""
         names = {tool.name, *tool.aliases}
-        if names & _MAIN_ONLY_TOOLS or names & set(self.disallowed_tools):
+        if tool.needs_user or names & set(self.disallowed_tools):
             return False
         return self.tools is None or "*" in self.tools or bool(names & set(self.tools))
 
 
 GENERAL_AGENT = AgentDefinition(
-    name=GENERAL_AGENT_NAME, description="For any piece of work that takes several steps; has all your tools."
+    name=GENERAL_AGENT_NAME, description="For tasks of several steps. Has all of your tools."
 )
 
 
@@ -187,8 +185,8 @@ FindModel = Callable[[str], Model | None]
 """A function that returns the model for a full or short name, or None to use the parent's model."""
 
 _SUBAGENT_PROMPT = """\
-Another agent has given you a task. You cannot ask questions: decide, and report your decisions. Only your last
-message is read. It is your report: what you found or did, with paths and line numbers, and what is open."""
+Another agent has given you a task. You cannot ask questions: make decisions, and report them. Only your last
+message is read. It is your report: what you found or did, with paths and line numbers, and what is still open."""
 _MODES_BY_STRICTNESS = ("bypassPermissions", "acceptEdits", "default", "dontAsk", "plan")
 """The permission modes, from least to most strict."""
 
@@ -227,7 +225,8 @@ class SubagentConfig:
         """Reserve a slot for a subagent that is about to start."""
         if self._running_count >= self.limits.max_concurrent:
             raise ToolError(
-                f"Concurrent subagent limit reached. {self._running_count} agents are running: wait for one to end"
+                f"Concurrent subagent limit reached. {self._running_count} agents are running. Wait until one"
+                " of them finishes."
             )
         self._running_count += 1
 

@@ -20,7 +20,7 @@ import anyio
 import msgspec
 
 from toolspan.errors import ToolError, ToolspanError
-from toolspan.formats.claude.paths import meta_path
+from toolspan.formats.side_files import meta_path
 from toolspan.runtime.background import (
     AgentReport,
     AgentTask,
@@ -226,7 +226,7 @@ class Subagents:
         if request.resumes is not None:
             subagent = self._find_subagent(request.resumes)
             if subagent.finished is not None:
-                raise ToolError(f"Agent {subagent.id} still works", kind="invalid_input")
+                raise ToolError(f"Agent {subagent.id} is still running. Wait until it finishes.", kind="invalid_input")
             subagent.mark_started()
             try:
                 await self._restore_worktree(subagent)
@@ -237,14 +237,16 @@ class Subagents:
         definition = self.config.definitions[request.kind]
         model = self.config.resolve_model(request.model or definition.model, self._agent.model)
         if not any(self._allows_tool(definition, tool) for tool in self._session.runner.runner_context.tools):
-            raise ToolError(f"Agent type '{definition.name}' would have no tools", kind="invalid_input")
+            raise ToolError(
+                f"Agent type '{definition.name}' has no tools that are available here", kind="invalid_input"
+            )
         info = self._subagent_info(new_agent_id(self._session.profile.shape.agent_digits), definition, request.call_id)
         values, parent_id = self._agent_profile, self._session.runner.runner_context.workspace.agent_id
         metadata: dict[str, object] = {"agentType": info.agent_type}
         if values.records_request and definition.path is None:
             metadata["isBuiltIn"] = True
         metadata["description"] = request.description
-        if values.records_call:
+        if values.records_request:
             metadata |= {"toolUseId": request.call_id, "spawnDepth": info.depth}
             metadata |= {"parentAgentId": parent_id} if parent_id is not None else {}
         if values.records_request:
@@ -312,7 +314,8 @@ class Subagents:
         if subagent is None:
             known_ids = ", ".join(self._subagents) or "none"
             raise ToolError(
-                f"No agent has the id {agent_id}; those of this conversation: {known_ids}", kind="not_found"
+                f"There is no agent with the id {agent_id}. The agents of this conversation: {known_ids}",
+                kind="not_found",
             )
         self._subagents[subagent.id] = subagent
         return subagent
@@ -386,6 +389,7 @@ class Subagents:
                 subagent.model,
                 system=subagent_prompt(subagent.definition, session.cwd),
                 limits=replace(self._agent.limits, turns=subagent.definition.max_turns),
+                meter=self._agent.meter,
             )
             Subagents(agent, self.config)
             with anyio.move_on_after(self.config.limits.timeout):
@@ -405,7 +409,7 @@ class Subagents:
             subagent.mark_finished()
         self._agent.subagent_tokens.update(result.tokens if result else {})
         seconds = self.config.limits.timeout
-        error = f"it was given {seconds:g} seconds, which have passed" if seconds else None
+        error = f"its time limit of {seconds:g} seconds has passed" if seconds else None
         return SubagentOutcome(
             agent_id=subagent.id,
             kind=subagent.definition.name,

@@ -93,8 +93,8 @@ async def open_worktree(git: GitRunner, cwd: Path, name: str) -> Worktree:
     folders = [cwd if identity is None else Path(identity[0]).parent]
     if git.is_inside and identity not in (None, git.repository):
         raise ToolError(
-            f"isolation: {folders[0]} is not the repository in which the session began. While a sandbox is on,"
-            " worktrees are made only of that one; start a session in the other repository.",
+            f"isolation: {folders[0]} is not the repository in which the session started. In a sandbox,"
+            " worktrees are made only of that one. Start a session in the other repository.",
             kind="invalid_input",
         )
     try:

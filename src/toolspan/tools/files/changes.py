@@ -20,7 +20,7 @@ from msgspec import to_builtins
 from toolspan.diffs.make import make_hunks
 from toolspan.errors import ToolError
 from toolspan.runtime.context import FileState, ToolContext
-from toolspan.runtime.profiles import FileValues
+from toolspan.runtime.profiles import FileValues, Messages
 from toolspan.runtime.schema.issues import Valid
 from toolspan.runtime.tool import Output, Refusal
 from toolspan.tools.files.atomic_replace import MODIFIED_MESSAGE, atomic_replace
@@ -51,15 +51,15 @@ Input = Mapping[str, object]
 _LEADING_TABS = re.compile(r"^\t+", re.MULTILINE)
 _SPELLED_PATH = "spelled path"
 """The key under which a validated input holds the path as the model wrote it. No real input has this name."""
-KEPT_ENCODING = "Nothing was written, because the encoding of the file would change."
+KEPT_ENCODING = "The file was not changed, because its encoding would change."
 MAX_EDITABLE_BYTES = 128 << 20
 """The size above which files cannot be changed, because the whole old content is compared and recorded."""
 CURRENT_NOTE = " (file state is current in your context — no need to Read it back)"
 _TRAILING_BLANKS = re.compile(r"[^\S\r\n]+(?=[\r\n]|\Z)")
 EDIT_PROPERTIES = {
-    "old_string": text("The text to replace"),
-    "new_string": text("The text to put there"),
-    "replace_all": flag("Replace it wherever it stands", default=False),
+    "old_string": text("The exact text to replace."),
+    "new_string": text("The text to insert instead."),
+    "replace_all": flag("Replace every occurrence. If false, `old_string` must occur only once.", default=False),
 }
 UNREAD_FILE = Refusal("File has not been read yet. Read it first before writing to it.", "read_required")
 UNREAD_OUTSIDE = Refusal(UNREAD_FILE.text, UNREAD_FILE.kind)
@@ -179,13 +179,13 @@ def null_path_refusal(value: Input, field: str, ctx: ToolContext) -> Refusal | N
     """Return the refusal for a path that contains a null character."""
     if "\0" not in str(value[field]):
         return None
-    message = ctx.profile.files.null_path.format(tool=ctx.call.tool, field=field)
+    message = ctx.profile.messages.null_path.format(tool=ctx.call.tool, field=field)
     return Refusal(message, "invalid_input", structured=message if message.startswith("Error calling") else None)
 
 
 def trim_line_ends(content: str, name: str, values: FileValues) -> str:
     """Remove trailing blanks from the lines to write, as clients do before they record the input."""
-    keeps = name.lower().endswith(tuple(values.keeps_blanks_in))
+    keeps = values.keeps_markdown_blanks and name.lower().endswith((".md", ".mdx"))
     return content if keeps else _TRAILING_BLANKS.sub("", content)
 
 
@@ -252,7 +252,7 @@ def load_for_edit(
     if stat_result is None and may_be_missing:
         return slash_refusal(name, path, ctx) or NO_FILE
     if stat_result is None:
-        return missing_file_refusal(path, name, values.missing, ctx)
+        return missing_file_refusal(path, name, ctx.profile.messages.missing, ctx)
     state = find_file_state(path, ctx, name)
     if stat.S_ISDIR(stat_result.st_mode):
         if state is None and values.read_first and not must_be_empty:
@@ -270,7 +270,7 @@ def load_for_edit(
         return _FILE_EXISTS
     if is_unread:
         return UNREAD_FILE if values.blank_needs_read else _UNEXPECTED_FILE
-    if values.refuses_other_encodings and (problem := find_encoding_problem(loaded.data)):
+    if values.detects_encodings and (problem := find_encoding_problem(loaded.data)):
         return Refusal(f"File {problem} {KEPT_ENCODING}", "invalid_input")
     stale = check_not_stale(loaded, state)
     if stale and not values.recovers_stale:
@@ -293,7 +293,7 @@ def must_be_read(path: Path, ctx: ToolContext) -> bool:
     values = ctx.profile.files
     if values.read_first or path.suffix.lower() == ".ipynb":
         return True
-    return not (values.free_outside or ctx.may_read_unasked(str(path)))
+    return not ctx.may_read_unasked(str(path))
 
 
 def special_file_refusal(name: str, advice: str) -> Refusal:
@@ -343,7 +343,7 @@ def missing_file_refusal(path: Path, name: str, template: str, ctx: ToolContext)
         below = cwd / path.relative_to(cwd.parent)  # the path may lack the project folder
         suggestion = str(below) if below.exists() else None
     advice = f" Did you mean {suggestion}?" if suggestion else ""
-    place = "" if ctx.cwd == ctx.workspace.project else values.missing_elsewhere.format(cwd=ctx.cwd)
+    place = "" if ctx.cwd == ctx.workspace.project else ctx.profile.messages.missing_elsewhere.format(cwd=ctx.cwd)
     return Refusal(template.format(cwd=ctx.cwd, path=name) + place + advice, "not_found")
 
 
@@ -375,7 +375,7 @@ class Replacement:
             replace_all=value.get("replace_all") is True,
         )
 
-    def find_matches(self, text: DecodedText, values: FileValues) -> Sequence[TextRange] | Refusal:
+    def find_matches(self, text: DecodedText, messages: Messages) -> Sequence[TextRange] | Refusal:
         """Return the ranges to replace, or a refusal if there are none or too many."""
         if self.old == self.new:
             return NO_CHANGE
@@ -385,7 +385,7 @@ class Replacement:
             return _FILE_EXISTS if text.normalized.strip() else [TextRange(0, len(text.normalized))]
         ranges = find_occurrences(text.normalized, self.old)
         if not ranges:
-            return Refusal(values.no_match.format(old=self.old), "no_match")
+            return Refusal(messages.no_match.format(old=self.old), "no_match")
         if len(ranges) > 1 and not self.replace_all:
             return Refusal(_AMBIGUOUS_MESSAGE.format(count=len(ranges), old=self.old), "ambiguous_match")
         if not self.new and not self.old.endswith("\n"):
@@ -421,7 +421,7 @@ def _check_parents(path: Path, ctx: ToolContext) -> None:
     if nearest.exists():
         return
     message = f"ENOENT: no such file or directory, mkdir '{path.parent}'"
-    if ctx.profile.refusals.refuses_links:
+    if ctx.profile.files.refuses_links:
         message = (
             f"Refusing to write {path}: its parent-directory symlink resolution changed after permission was checked."
         )

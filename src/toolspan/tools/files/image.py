@@ -103,7 +103,7 @@ def scale_to_limits(data: bytes, info: ImageInfo) -> ScaledImage:
         return ScaledImage(data, info.media_type, info.width, info.height)
     if info.width * info.height > MAX_PIXELS:
         raise ToolError(
-            f"The image has {info.width} × {info.height} pixels; that is more than is unpacked to scale it down.",
+            f"The image has {info.width} × {info.height} pixels, too many to scale it down. Make it smaller first.",
             kind="too_large",
         )
     from PIL import Image
@@ -121,7 +121,7 @@ def scale_to_limits(data: bytes, info: ImageInfo) -> ScaledImage:
             size = (max(1, round(info.width * factor)), max(1, round(info.height * factor)))
             return _compress_image(opened.resize(size), info.media_type)
     except (OSError, SyntaxError, ValueError) as error:
-        raise ToolError(f"The image cannot be unpacked to scale it down: {error}", kind="invalid_input") from error
+        raise ToolError(f"The image cannot be decoded to scale it down: {error}", kind="invalid_input") from error
 
 
 def _compress_image(image: Image.Image, media_type: str) -> ScaledImage:

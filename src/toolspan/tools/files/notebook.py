@@ -30,7 +30,7 @@ _LARGEST_PLAIN_NUMBER = 1e21
 _MAX_OUTPUT_CHARS = 10_000
 """The length in characters above which a cell's outputs are omitted."""
 _NOT_JSON = "Notebook is not valid JSON."
-_NOT_A_NOTEBOOK = "The file is no notebook: its `cells` are not a list of objects."
+_NOT_A_NOTEBOOK = "The file is not a notebook: its `cells` are not a list of objects."
 
 
 # Changing
@@ -85,6 +85,11 @@ def _parse_number(text: str) -> float:
     return int(number) if number.is_integer() and abs(number) < _LARGEST_PLAIN_NUMBER else number
 
 
+_READ_NOT_JSON = (
+    "Notebook file is not valid JSON (it may be truncated, corrupted, or still being written): JSON Parse error: "
+)
+
+
 def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
@@ -94,15 +99,16 @@ def parse_cells(data: bytes, values: NotebookValues) -> list[CellRecord]:
 
     Raise ToolError if the bytes are not a notebook.
     """
+    head = _READ_NOT_JSON if values.checks_first else ""
     try:
         document = json.loads(data)
     except json.JSONDecodeError as error:
-        reason = explain_for_jsc(error) if values.checks_cells else explain_for_v8(error)
-        raise ToolError(values.not_json.format(reason=replace_surrogates(reason)), kind="invalid_input") from error
+        reason = explain_for_jsc(error) if values.checks_first else explain_for_v8(error)
+        raise ToolError(head + replace_surrogates(reason), kind="invalid_input") from error
     except ValueError as error:
-        raise ToolError(values.not_json.format(reason=error), kind="invalid_input") from error
+        raise ToolError(f"{head}{error}", kind="invalid_input") from error
     items = document.get("cells") if isinstance(document, dict) else None
-    if not isinstance(items, list) or (values.checks_cells and not all(map(_has_source, items))):
+    if not isinstance(items, list) or (values.checks_first and not all(map(_has_source, items))):
         raise ToolError(
             'Notebook file is not a valid Jupyter notebook (top-level "cells" must be an array of cell objects, each'
             ' with a string or string-array "source").',
@@ -132,7 +138,7 @@ def parse_cells(data: bytes, values: NotebookValues) -> list[CellRecord]:
 
 
 def _output_size(outputs: list[CellRecord], values: NotebookValues) -> int:
-    if values.counts_json:
+    if not values.full_records:
         return len(json.dumps(outputs, ensure_ascii=False, separators=(",", ":")))
     return sum(len(output["text"]) + len(output.get("image", {}).get("image_data", "")) for output in outputs)
 

@@ -51,12 +51,12 @@ def resolve_path(path: str, cwd: Path, home: str | None = None) -> Path:
     Raise ToolError if `path` is not a valid path.
     """
     if "\0" in path:
-        raise ToolError("The path has a null character in it, no file does", kind="invalid_input")
+        raise ToolError("The path contains a null character. Remove it and try again.", kind="invalid_input")
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
         raise ToolError(
-            f"The path {replace_surrogates(path)!r} has half a character in it", kind="invalid_input"
+            f"The path {replace_surrogates(path)!r} contains an incomplete Unicode character", kind="invalid_input"
         ) from None
     if home and (path == "~" or path.startswith("~/")):
         path = home + path[1:]

@@ -65,7 +65,9 @@ def extract_pages(data: bytes, pages: PageRange) -> ExtractedPages:
         reader = PdfReader(io.BytesIO(data))
         count = len(reader.pages)
         if pages.first > count:
-            raise ToolError(f"The document has {count} pages; there is no page {pages.first}.", kind="invalid_input")
+            raise ToolError(
+                f"The document has {count} pages, so page {pages.first} does not exist.", kind="invalid_input"
+            )
         numbers = range(pages.first - 1, min(count, pages.last or count, pages.first + MAX_PAGES - 1))
         return ExtractedPages(tuple(write_pages([number]) for number in numbers), write_pages(numbers))
     except ToolError:

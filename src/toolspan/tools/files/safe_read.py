@@ -127,8 +127,8 @@ def _iter_chunks(descriptor: int, path: Path, max_bytes: int, chunk: int = CHUNK
             yield data
     if size > max_bytes:
         raise ToolError(
-            f"{replace_surrogates(str(path))} is too large to be read: it has {format_size(size)},"
-            f" the most is {format_size(max_bytes)}",
+            f"{replace_surrogates(str(path))} is too large to read: it has {format_size(size)},"
+            f" and the limit is {format_size(max_bytes)}",
             kind="too_large",
         )
 
@@ -253,8 +253,8 @@ class _LineCollector:
         self._char_count += len(part)
         if self._char_count > self._max_chars:
             raise ToolError(
-                f"The lines asked for have more than {format_size(self._max_chars)}. Ask for fewer lines,"
-                " or search for a part of them.",
+                f"The requested lines have more than {format_size(self._max_chars)}. Read fewer lines with"
+                " `limit`, or search the file.",
                 kind="too_large",
             )
         self.parts.append(part)

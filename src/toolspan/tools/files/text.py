@@ -81,7 +81,9 @@ def decode_text(data: bytes) -> DecodedText:
     try:
         raw = data[len(codec.bom) :].decode(codec.encoding, codec.errors)
     except UnicodeDecodeError as error:
-        raise ToolError(f"The file begins as UTF-16 text but is none at byte {error.start}: {error.reason}") from error
+        raise ToolError(
+            f"The file begins like UTF-16 text, but is not valid UTF-16 at byte {error.start}: {error.reason}"
+        ) from error
     return DecodedText(raw, normalize_newlines(raw), codec)
 
 

@@ -7,10 +7,17 @@
 //   setTitle  setTitle("text"): the title of the tab
 // and it gets its data from api.js. `export const styles = ["views/NAME.css"]` names its style sheets.
 import { html, render, useEffect, useRef, useState, useErrorBoundary } from "./lib.js";
-import { useLive } from "./api.js";
-import { listKeys, useKeys } from "./keys.js";
+import { useConnection, useLive } from "./api.js";
+import { Palette } from "./components/palette.js";
+import { startTooltips } from "./components/tooltip.js";
+import { useKeys } from "./keys.js";
 import { ROUTES, href, navigate, setQuery, useRoute } from "./router.js";
+import { ConnectionBar, SignIn, signInWithAddress } from "./components/connection.js";
+import { useNotifications } from "./components/notify.js";
 import { Loading, Problem } from "./components/messages.js";
+import { escapeText } from "./visible.js";
+import { Help, ThemeButton } from "./components/shell.js";
+import { ZoneButton } from "./components/zone.js";
 import { loadTools } from "./components/rich.js";
 
 const NAV = ROUTES.filter((route) => route.nav);
@@ -18,44 +25,88 @@ const NAV = ROUTES.filter((route) => route.nav);
 // The view to mark in the menu. A search is not the list of sessions, and sharing a session belongs to Sessions.
 function menuEntry({ view, parent, query }) {
   if (view === "sessions" && query.q) return null;
-  return view === "doctor" && query.tab === "share" ? "sessions" : parent ?? view;
+  return view === "doctor" && query.tab === "share" ? "sessions" : (parent ?? view);
 }
 
 function App() {
   const route = useRoute();
   const [help, setHelp] = useState(false);
+  const [palette, setPalette] = useState(false);
+  useEffect(() => {
+    const listener = (event) => {
+      if (event.key !== "k" || !(event.ctrlKey || event.metaKey) || event.shiftKey || event.altKey) return;
+      event.preventDefault();
+      if (!document.querySelector("dialog[open]")) setPalette(true);
+    };
+    addEventListener("keydown", listener);
+    return () => removeEventListener("keydown", listener);
+  }, []);
   const [title, setTitle] = useState("");
   const search = useRef(null);
   const nav = useRef(null);
-  useEffect(() => nav.current.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [route?.view]);
-  const { waiting } = useLive();
+  useEffect(
+    () => nav.current.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }),
+    [route?.view],
+  );
+  const { questions, waiting } = useLive();
+  useNotifications(questions);
+  const isSignedOut = useConnection() === "signed-out";
   useEffect(() => {
-    document.title = `${waiting ? `(${waiting}) ` : ""}${title ? `${title} · ` : ""}toolspan`;
+    document.title = `${waiting ? `(${waiting}) ` : ""}${title ? `${escapeText(title)} · ` : ""}toolspan`;
   }, [waiting, title]);
   useKeys({
     "/": { label: "search", run: () => search.current.focus() },
     "?": { label: "show or hide the keys", run: () => setHelp((shown) => !shown) },
-    Escape: { label: "close, leave a field", run: () => { setHelp(false); document.activeElement?.blur(); } },
-    ...Object.fromEntries(NAV.map(({ key, nav, pattern }) => [`g ${key}`, { label: nav, run: () => navigate(pattern) }])),
+    Escape: {
+      label: "close, leave a field",
+      run: () => {
+        setHelp(false);
+        document.activeElement?.blur();
+      },
+    },
+    ...Object.fromEntries(
+      NAV.map(({ key, nav, pattern }) => [`g ${key}`, { label: nav, run: () => navigate(pattern) }]),
+    ),
   });
   return html`
     <a class="skip" href="#main">Skip to content</a>
     <header class="top">
-      <a class="brand" href="/"><img src=${new URL("icon.svg", import.meta.url).pathname} alt="" width="22" height="22" /><span>toolspan</span></a>
-      <nav aria-label="Views" ref=${nav}>${NAV.map(({ pattern, view, nav }) => html`<a key=${view} href=${pattern}
+      <a class="brand" href="/"><img src=${new URL("icon.svg", import.meta.url).pathname} alt="" width="22"
+        height="22" /><span>toolspan</span></a>
+      <nav aria-label="Views" ref=${nav}>${NAV.map(
+        ({ pattern, view, nav }) =>
+          html`<a key=${view} href=${pattern}
           aria-current=${route && menuEntry(route) === view ? "page" : undefined}>${nav}${
-          view === "live" && waiting ? html`<span class="waiting" title="waiting for you">${waiting}</span>` : null}</a>`)}</nav>
-      <form class="search" role="search" onSubmit=${(event) => { event.preventDefault(); navigate(href("/sessions", {}, { q: search.current.value })); }}>
-        <input ref=${search} type="search" name="q" aria-label="Search all sessions" placeholder="Search  /" value=${route?.query.q ?? ""} />
+            view === "live" && waiting ? html`<span class="waiting" title="waiting for you">${waiting}</span>` : null
+          }
+            </a>`,
+      )}</nav>
+      <form class="search" role="search" onSubmit=${(event) => {
+        event.preventDefault();
+        navigate(href("/sessions", {}, { q: search.current.value }));
+      }}>
+        <input ref=${search} type="search" name="q" aria-label="Search all sessions" placeholder="Search  /"
+          title="Search in all sessions (/); Ctrl-K goes to a view, session, file or cause" value=${
+            route?.query.q ?? ""
+          } />
       </form>
-      <${ThemeButton} />
-      <button type="button" class="quiet icon" aria-label="Keys" title="Keys (?)" onClick=${() => setHelp(!help)}>?</button>
+      <${ZoneButton} /><${ThemeButton} />
+      <button type="button" class="quiet icon" aria-label="Keys" title="Keys (?)"
+        onClick=${() => setHelp(!help)}>?</button>
     </header>
+    <${ConnectionBar} />
     <main id="main" tabindex="-1">
-      ${route ? html`<${View} key=${route.view} route=${route} setTitle=${setTitle} />`
-        : html`<${Problem} error=${{ status: 404, message: `There is no page ${location.pathname}.` }} />`}
+      ${
+        isSignedOut
+          ? html`<${SignIn} />`
+          : route
+            ? html`<${View} key=${route.view} route=${route}
+            setTitle=${setTitle} />`
+            : html`<${Problem} error=${{ status: 404, message: `There is no page ${location.pathname}.` }} />`
+      }
     </main>
-    ${help ? html`<${Help} onClose=${() => setHelp(false)} />` : null}`;
+    ${help ? html`<${Help} onClose=${() => setHelp(false)} />` : null}
+    ${palette && !isSignedOut ? html`<${Palette} onClose=${() => setPalette(false)} />` : null}`;
 }
 
 function View({ route, setTitle }) {
@@ -70,13 +121,18 @@ function View({ route, setTitle }) {
         // Views use the same class names, so the style sheets of other views are switched off.
         for (const link of document.querySelectorAll("link[data-view]")) link.disabled = !sheets.includes(link);
         setLoaded({ view: module.default });
-        (window.requestIdleCallback ?? setTimeout)(() => prefetch().catch(() => {})); // what fails is loaded when it is needed
+        // what fails is loaded when it is needed
+        (window.requestIdleCallback ?? setTimeout)(() => prefetch().catch(() => {}));
       },
       (error) => shown && setLoaded({ error }),
     );
-    return () => { shown = false; };
+    return () => {
+      shown = false;
+    };
   }, [route.view]);
-  useEffect(() => { if (failure) resetFailure(); }, [route.path]);
+  useEffect(() => {
+    if (failure) resetFailure();
+  }, [route.path]);
   if (failure || loaded?.error) return html`<${Problem} error=${failure ?? loaded.error} />`;
   if (!loaded) return html`<${Loading} what="the view" />`;
   return html`<${loaded.view} params=${route.params} query=${route.query} setQuery=${setQuery} setTitle=${setTitle} />`;
@@ -91,7 +147,9 @@ async function prefetch() {
   const modules = await Promise.all(ROUTES.map(({ view }) => import(`./views/${view}.js`)));
   for (const name of new Set(modules.flatMap(({ styles }) => styles ?? []))) {
     const address = new URL(name, import.meta.url).pathname;
-    document.head.append(Object.assign(document.createElement("link"), { rel: "prefetch", as: "style", href: address }));
+    document.head.append(
+      Object.assign(document.createElement("link"), { rel: "prefetch", as: "style", href: address }),
+    );
   }
   await loadTools();
 }
@@ -109,29 +167,7 @@ function loadStyle(name) {
   });
 }
 
-function ThemeButton() {
-  const [theme, setTheme] = useState(localStorage.getItem("theme") ?? "auto");
-  useEffect(() => {
-    document.documentElement.dataset.theme = theme;
-    localStorage.setItem("theme", theme);
-  }, [theme]);
-  const other = matchMedia("(prefers-color-scheme: dark)").matches ? "light" : "dark"; // than the system's: the first press changes something
-  const next = theme === "auto" ? other : theme === other ? (other === "dark" ? "light" : "dark") : "auto";
-  const symbol = { auto: "◐", light: "☀", dark: "☾" }[theme];
-  return html`<button type="button" class="quiet icon" aria-label=${`Theme: ${theme}; change to ${next}`} title=${`Theme: ${theme}`}
-    onClick=${() => setTheme(next)}>${symbol}</button>`;
-}
-
-function Help({ onClose }) {
-  const box = useRef(null);
-  useEffect(() => box.current.showModal(), []);
-  const keys = listKeys();
-  return html`<dialog ref=${box} class="help" aria-labelledby="keys" onClose=${onClose} onClick=${(event) => event.target === box.current && onClose()}>
-    <h2 id="keys">Keys</h2>
-    <dl>${keys.map(([names, label]) => html`<div key=${names[0]}><dt>${names.flatMap((name) => name.split(" ")).map((one) => html`<kbd>${one.replace("ArrowDown", "↓").replace("ArrowUp", "↑")}</kbd> `)}</dt><dd>${label}</dd></div>`)}</dl>
-    <form method="dialog"><button>Close</button></form>
-  </dialog>`;
-}
-
+startTooltips();
+await signInWithAddress();
 render(html`<${App} />`, document.getElementById("app"));
 document.documentElement.dataset.ready = "yes";

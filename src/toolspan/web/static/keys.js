@@ -15,8 +15,8 @@ export function useKeys(bindings) {
   }, []);
 }
 
-// Return all active keys as [keys, label], those of the view first. Keys that do the same are listed together, and of two
-// with the same name only the one that acts.
+// Return all active keys as [keys, label], those of the view first. Keys that do the same are listed together, and of
+// two with the same name only the one that acts.
 export function listKeys() {
   const [seen, rows] = [new Set(), []];
   for (const { current } of [...active].reverse()) {
@@ -34,7 +34,9 @@ export function listKeys() {
 }
 
 function isTyping(target) {
-  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+  return (
+    target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
+  );
 }
 
 addEventListener("keydown", (event) => {
@@ -46,9 +48,11 @@ addEventListener("keydown", (event) => {
   const sets = [...active].reverse().map((ref) => ref.current);
   const found = sets.find((set) => name in set);
   if (found) {
+    // a row has the focus, not a link in it
     if (name === "Enter" && event.target.closest?.("a, button, summary")) return;
     event.preventDefault();
-    event.target.closest?.("header.top")?.contains(document.activeElement) && document.activeElement.blur(); // Enter is for the view now
+    // Enter is for the view now
+    if (event.target.closest?.("header.top")?.contains(document.activeElement)) document.activeElement.blur();
     found[name].run(event);
   } else if (sets.some((set) => Object.keys(set).some((key) => key.startsWith(`${name} `)))) {
     event.preventDefault();

@@ -1,5 +1,5 @@
-// uPlot as a component: <Chart data options height />. `options` as in uPlot, without width and height, or a function of
-// uPlot that returns them. Its style sheet is vendor/uplot.css.
+// uPlot as a component: <Chart data options height />. `options` as in uPlot, without width and height, or a function
+// of uPlot that returns them. Its style sheet is vendor/uplot.css.
 import { html, useEffect, useRef, useState } from "../lib.js";
 
 export function Chart({ data, options, height = 180, label }) {
@@ -9,9 +9,17 @@ export function Chart({ data, options, height = 180, label }) {
     let gone = false;
     let observer = null;
     import("../vendor/uplot.js").then(({ default: UPlot }) => {
-      if (gone) return;
-      chart = new UPlot({ ...(typeof options === "function" ? options(UPlot) : options), width: box.current.clientWidth || 600, height }, data, box.current);
-      observer = new ResizeObserver(() => chart.setSize({ width: box.current.clientWidth, height }));
+      if (gone || !box.current) return;
+      chart = new UPlot(
+        {
+          ...(typeof options === "function" ? options(UPlot) : options),
+          width: box.current.clientWidth || 600,
+          height,
+        },
+        data,
+        box.current,
+      );
+      observer = new ResizeObserver(() => box.current && chart.setSize({ width: box.current.clientWidth, height }));
       observer.observe(box.current);
     });
     return () => {
@@ -22,9 +30,6 @@ export function Chart({ data, options, height = 180, label }) {
   }, [data, options, height]);
   return html`<div class="chart" ref=${box} role="img" aria-label=${label}></div>`;
 }
-
-// Colours of the current theme, for canvas drawings.
-export const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 // A hook: a value that changes with the theme, for options that contain colours.
 export function useTheme() {

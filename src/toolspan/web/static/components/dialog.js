@@ -8,7 +8,8 @@ export function Dialog({ title, onClose, children, wide = false }) {
     box.current.showModal();
     return () => before?.focus?.();
   }, []);
-  return html`<dialog ref=${box} class=${`dialog${wide ? " wide" : ""}`} aria-labelledby="dialog-title" onClose=${onClose}
+  return html`<dialog ref=${box} class=${`dialog${wide ? " wide" : ""}`} aria-labelledby="dialog-title"
+      onClose=${onClose}
     onClick=${(event) => event.target === box.current && onClose()}>
     <h2 id="dialog-title">${title}</h2>${children}</dialog>`;
 }

@@ -12,7 +12,7 @@ export function parseDiff(diff) {
     const hunk = /^@@ -(\d+)(?:,\d+)? \+(\d+)/.exec(line);
     if (hunk) [old, now, inside] = [Number(hunk[1]), Number(hunk[2]), true];
     else if (!inside && /^(diff |index |--- |\+\+\+ |new file|deleted file|similarity|rename )/.test(line)) continue;
-    const kind = hunk ? "hunk" : line.startsWith("\\") ? "note" : KINDS[line[0]] ?? "same";
+    const kind = hunk ? "hunk" : line.startsWith("\\") ? "note" : (KINDS[line[0]] ?? "same");
     const row = { kind, text: hunk || kind === "note" ? line : line.slice(1), old: null, new: null };
     if (old !== null && (kind === "same" || kind === "removed")) row.old = old++;
     if (now !== null && (kind === "same" || kind === "added")) row.new = now++;
@@ -29,8 +29,16 @@ export function DiffLines({ diff, limit = 400 }) {
   const rows = parseDiff(diff);
   const shown = all ? rows : rows.slice(0, limit);
   return html`<div class="difflines" tabindex="0" role="region" aria-label="Difference"><table><tbody>
-    ${shown.map((row, n) => html`<tr key=${n} class=${`diff-${row.kind}`}>
+    ${shown.map(
+      (row, n) =>
+        html`<tr key=${n} class=${`diff-${row.kind}`}>
       <td class="no">${row.old ?? ""}</td><td class="no">${row.new ?? ""}</td>
-      <td class="sign">${SIGNS[row.kind] ?? ""}</td><td class="line">${row.text}</td></tr>`)}</tbody></table>
-    ${shown.length < rows.length ? html`<button type="button" class="quiet" onClick=${() => setAll(true)}>Show ${number(rows.length - shown.length)} more lines</button>` : null}</div>`;
+      <td class="sign">${SIGNS[row.kind] ?? ""}</td><td class="line">${row.text}</td></tr>`,
+    )}</tbody></table>
+    ${
+      shown.length < rows.length
+        ? html`<button type="button" class="quiet"
+          onClick=${() => setAll(true)}>Show ${number(rows.length - shown.length)} more lines</button>`
+        : null
+    }</div>`;
 }

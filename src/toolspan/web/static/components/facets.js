@@ -1,7 +1,7 @@
 // Filters above a list. Their values are in the query of the URL, so a filtered list is a link.
 //
-// facets: [{ key, title, values(row) -> [string], label?(value) }]. A row passes if, for each facet with a choice, one of
-// its values (never "") is chosen. Counts are of the rows that pass all other facets.
+// facets: [{ key, title, values(row) -> [string], label?(value) }]. A row passes if, for each facet with a choice, one
+// of its values (never "") is chosen. Counts are of the rows that pass all other facets.
 import { Component, html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { number } from "./format.js";
 
@@ -22,9 +22,17 @@ export function filterRows(rows, facets, query, except = null) {
 export function Facets({ rows, facets, query, setQuery, children }) {
   return html`<div class="facets" role="group" aria-label="Filters">
     ${children}
-    ${facets.map((facet) => html`<${Facet} key=${facet.key} facet=${facet} rows=${rows} facets=${facets} query=${query} setQuery=${setQuery} />`)}
-    ${facets.some(({ key }) => chosen(query, key).length)
-      ? html`<button type="button" class="quiet" onClick=${() => setQuery(Object.fromEntries(facets.map(({ key }) => [key, null])))}>Clear filters</button>` : null}
+    ${facets.map(
+      (facet) =>
+        html`<${Facet} key=${facet.key} facet=${facet} rows=${rows} facets=${facets} query=${query}
+            setQuery=${setQuery} />`,
+    )}
+    ${
+      facets.some(({ key }) => chosen(query, key).length)
+        ? html`<button type="button" class="quiet" onClick=${() =>
+            setQuery(Object.fromEntries(facets.map(({ key }) => [key, null])))}>Clear filters</button>`
+        : null
+    }
   </div>`;
 }
 
@@ -45,7 +53,8 @@ function Facet({ facet, rows, facets, query, setQuery }) {
   useEffect(() => {
     if (!open) return undefined;
     const close = (event) => {
-      if (event.type === "keydown" ? event.key === "Escape" : !box.current?.contains(event.target)) box.current?.removeAttribute("open");
+      if (event.type === "keydown" ? event.key === "Escape" : !box.current?.contains(event.target))
+        box.current?.removeAttribute("open");
     };
     addEventListener("pointerdown", close);
     addEventListener("keydown", close);
@@ -57,8 +66,14 @@ function Facet({ facet, rows, facets, query, setQuery }) {
   if (!useful && !values.length) return null;
   const label = facet.label ?? ((value) => value);
   return html`<details class="facet" name="facet" ref=${box} onToggle=${(event) => setOpen(event.target.open)}>
-    <summary class=${values.length ? "chosen" : ""}>${facet.title}${values.length ? html`: <b>${values.map(label).join(", ")}</b>` : ""}</summary>
-    ${open ? html`<${Menu} facet=${facet} rows=${rows} facets=${facets} query=${query} setQuery=${setQuery} values=${values} label=${label} />` : null}
+    <summary class=${values.length ? "chosen" : ""}>${facet.title}
+      ${values.length ? html`: <b>${values.map(label).join(", ")}</b>` : ""}</summary>
+    ${
+      open
+        ? html`<${Menu} facet=${facet} rows=${rows} facets=${facets} query=${query} setQuery=${setQuery}
+          values=${values} label=${label} />`
+        : null
+    }
   </details>`;
 }
 
@@ -78,17 +93,32 @@ function Menu({ facet, rows, facets, query, setQuery, values, label }) {
   const missing = values.filter((value) => !counted.some(([name]) => name === value));
   const counts = missing.length ? [...counted, ...missing.map((value) => [value, 0])] : counted;
   const shown = counts.filter(([value]) => `${label(value)} ${value}`.toLowerCase().includes(words.toLowerCase()));
-  const toggle = (value) => setQuery({ [facet.key]: values.includes(value) ? values.filter((one) => one !== value) : [...values, value] });
+  const toggle = (value) =>
+    setQuery({ [facet.key]: values.includes(value) ? values.filter((one) => one !== value) : [...values, value] });
   return html`<div class="menu">
-    ${counts.length > SEARCH_FROM ? html`<input type="search" aria-label=${`Find in ${facet.title}`} placeholder="Find" value=${words} onInput=${(event) => setWords(event.target.value)} />` : null}
-    ${shown.slice(0, MAX_SHOWN).map(([value, count]) => html`<${Choice} key=${value} value=${value} count=${count} text=${label(value)} checked=${values.includes(value)} onChange=${toggle} />`)}
-    ${shown.length > MAX_SHOWN ? html`<p class="faint">${number(shown.length - MAX_SHOWN)} more; type to find them</p>` : null}
+    ${
+      counts.length > SEARCH_FROM
+        ? html`<input type="search" aria-label=${`Find in ${facet.title}`} placeholder="Find"
+          value=${words} onInput=${(event) => setWords(event.target.value)} />`
+        : null
+    }
+    ${shown.slice(0, MAX_SHOWN).map(
+      ([value, count]) =>
+        html`<${Choice} key=${value} value=${value} count=${count} text=${label(value)}
+            checked=${values.includes(value)} onChange=${toggle} />`,
+    )}
+    ${
+      shown.length > MAX_SHOWN
+        ? html`<p class="faint">${number(shown.length - MAX_SHOWN)} more; type to find them</p>`
+        : null
+    }
   </div>`;
 }
 
 class Choice extends Component {
   shouldComponentUpdate(next) {
-    const same = next.value === this.props.value && next.count === this.props.count && next.checked === this.props.checked;
+    const same =
+      next.value === this.props.value && next.count === this.props.count && next.checked === this.props.checked;
     this.toggle = next.onChange; // knows the latest choices
     return !same;
   }

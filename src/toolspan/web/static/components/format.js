@@ -1,16 +1,27 @@
 // Values as text. Everything returns a string; nothing returns markup.
 
+import { timeZone } from "./zone.js";
+
 const numberFormat = new Intl.NumberFormat("en");
 const costFormat = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
-const dayFormat = new Intl.DateTimeFormat("en-CA", { year: "numeric", month: "2-digit", day: "2-digit" });
-const clockFormat = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const dayFormat = new Intl.DateTimeFormat("en-CA", { year: "numeric", month: "2-digit", day: "2-digit", timeZone });
+const clockFormat = new Intl.DateTimeFormat("en-GB", {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  timeZone,
+});
 
 export const number = (value) => (value === null || value === undefined ? "" : numberFormat.format(value));
 
 // 17.5M, 3.2k, 950
 export function short(value) {
   if (value === null || value === undefined) return "";
-  for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+  for (const [size, unit] of [
+    [1e9, "G"],
+    [1e6, "M"],
+    [1e3, "k"],
+  ]) {
     if (value >= size) return `${(value / size).toFixed(value / size >= 100 ? 0 : 1)}${unit}`;
   }
   return String(value);
@@ -33,7 +44,7 @@ export function duration(ms) {
   return `${Math.floor(hours / 24)}d ${hours % 24}h`;
 }
 
-// Times of the API are ISO 8601; people read them in their own zone.
+// Times of the API are ISO 8601; people read them in the zone of the page.
 export const parseTime = (text) => (text ? new Date(text) : null);
 export const day = (date) => (date ? dayFormat.format(date) : "");
 export const clock = (date) => (date ? clockFormat.format(date) : "");
@@ -54,7 +65,8 @@ export const baseName = (path) => (path ?? "").split(/[/\\]/).filter(Boolean).po
 export const toolName = (tool) => (tool && tool !== "?" ? tool : "Unknown tool");
 export const words = (name) => (name ?? "").replaceAll("_", " ");
 export const firstLine = (text, length = 240) => (text ?? "").trim().split("\n", 1)[0].slice(0, length);
-export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : /(ch|s)$/.test(noun) ? "es" : "s"}`;
+export const plural = (count, noun) =>
+  `${number(count)} ${noun}${count === 1 ? "" : /(ch|s)$/.test(noun) ? "es" : "s"}`;
 
 // A share in percent; one that is small but not zero is not shown as zero, and one that is not all not as all.
 export function percent(part, whole) {
@@ -62,3 +74,13 @@ export function percent(part, whole) {
   if (share > 0 && share < 0.5) return "<1%";
   return share >= 99.5 && share < 100 ? ">99%" : `${Math.round(share)}%`;
 }
+
+// The change to an earlier value in percent.
+export function change(value, before) {
+  if (value === undefined || value === null || !before) return "";
+  const share = Math.round(((value - before) / before) * 100);
+  return share === 0 ? "as before" : `${share > 0 ? "+" : "−"}${Math.abs(share)}%`;
+}
+
+// A colour of the current theme, for drawings on a canvas.
+export const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -1,10 +1,15 @@
 // What a view shows instead of data.
 import { html } from "../lib.js";
+import { FirstRun } from "./first-run.js";
 
 export const Loading = ({ what = "data" }) => html`<p class="note loading" role="status">Loading ${what} …</p>`;
 
 export const Problem = ({ error }) =>
-  html`<div class="note problem" role="alert"><strong>${error.status === 404 ? "Not found" : "Something is wrong"}</strong><p>${error.message}</p></div>`;
+  error.code === "no_transcripts"
+    ? html`<${FirstRun} />`
+    : html`<div class="note problem" role="alert"><strong>
+    ${error.status === 404 ? "Not found" : error.status === 0 ? "No connection" : "This did not work"}</strong><p>
+    ${error.message}</p></div>`;
 
 export const Empty = ({ children }) => html`<p class="note empty">${children}</p>`;
 

@@ -1,12 +1,15 @@
 // Text from transcripts as Markdown, coloured code or ANSI output. It may be hostile: everything passes through
 // DOMPurify, which is the only source of HTML that the page's policy (trusted types) accepts.
 import { html, useEffect, useRef, useState } from "../lib.js";
+import { makeElementVisible } from "../visible.js";
 
 let tools = null; // loaded when the page is idle, or when first needed
 
 export async function loadTools() {
   tools ??= Promise.all([
-    import("../vendor/dompurify.js"), import("../vendor/markdown-it.js"), import("../vendor/highlight.js"),
+    import("../vendor/dompurify.js"),
+    import("../vendor/markdown-it.js"),
+    import("../vendor/highlight.js"),
   ]).then(([purify, markdown, highlight]) => {
     const DOMPurify = purify.default;
     DOMPurify.addHook("afterSanitizeAttributes", (node) => {
@@ -14,15 +17,21 @@ export async function loadTools() {
         node.setAttribute("target", "_blank");
         node.setAttribute("rel", "noopener noreferrer");
       }
-      if (node.tagName === "IMG" && !/^data:image\/(png|jpeg|gif|webp);/.test(node.getAttribute("src") ?? "")) node.remove();
+      if (node.tagName === "IMG" && !/^data:image\/(png|jpeg|gif|webp);/.test(node.getAttribute("src") ?? ""))
+        node.remove();
     });
     const hljs = highlight.default;
-    const colour = (code, language) => (language && hljs.getLanguage(language) && code.length < 200_000
-      ? hljs.highlight(code, { language, ignoreIllegals: true }).value : escapeHtml(code));
+    const colour = (code, language) =>
+      language && hljs.getLanguage(language) && code.length < 200_000
+        ? hljs.highlight(code, { language, ignoreIllegals: true }).value
+        : escapeHtml(code);
     const md = markdown.default({ html: false, linkify: true, highlight: colour });
-    const clean = (text) => DOMPurify.sanitize(text, {
-      RETURN_TRUSTED_TYPE: true, FORBID_TAGS: ["style", "form", "input", "svg", "math"], FORBID_ATTR: ["style", "id", "name"],
-    });
+    const clean = (text) =>
+      DOMPurify.sanitize(text, {
+        RETURN_TRUSTED_TYPE: true,
+        FORBID_TAGS: ["style", "form", "input", "svg", "math"],
+        FORBID_ATTR: ["style", "id", "name"],
+      });
     return { clean, md, colour };
   });
   return tools;
@@ -40,16 +49,27 @@ function Rich({ text, make, className, tag }) {
   useEffect(() => {
     let shown = true;
     loadTools().then((loaded) => shown && setMarkup(make(loaded)));
-    return () => { shown = false; };
+    return () => {
+      shown = false;
+    };
   }, [text]);
-  useEffect(() => { if (markup !== null && box.current) box.current.innerHTML = markup; }, [markup]);
-  return markup === null ? html`<${tag} key="plain" class=${className} ...${focus}>${text}<//>` : html`<${tag} key="rich" class=${className} ...${focus} ref=${box} />`;
+  useEffect(() => {
+    if (markup === null || !box.current) return;
+    box.current.innerHTML = markup;
+    makeElementVisible(box.current);
+  }, [markup]);
+  return markup === null
+    ? html`<${tag} key="plain" class=${className} ...${focus}>${text}<//>`
+    : html`<${tag} key="rich" class=${className} ...${focus} ref=${box} />`;
 }
 
-export const Markdown = ({ text }) => html`<${Rich} text=${text} tag="div" className="markdown" make=${({ md, clean }) => clean(md.render(text))} />`;
+export const Markdown = ({ text }) =>
+  html`<${Rich} text=${text} tag="div" className="markdown"
+    make=${({ md, clean }) => clean(md.render(text))} />`;
 
 export const Code = ({ text, language }) =>
-  html`<${Rich} text=${text} tag="pre" className="code" make=${({ colour, clean }) => clean(colour(text, language))} />`;
+  html`<${Rich} text=${text} tag="pre" className="code"
+      make=${({ colour, clean }) => clean(colour(text, language))} />`;
 
 // SGR colours of terminal output as spans; all other escape sequences are dropped.
 export function Ansi({ text }) {
@@ -58,7 +78,10 @@ export function Ansi({ text }) {
   for (const piece of (text ?? "").split(/(\x1b\[[0-9;:]*m)/)) {
     const sgr = /^\x1b\[([0-9;:]*)m$/.exec(piece);
     if (!sgr) {
-      const plain = piece.replace(/\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)|[\x00-\x08\x0b-\x1f\x7f-\x9f]/g, "");
+      const plain = piece.replace(
+        /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)|[\x00-\x08\x0b-\x1f\x7f-\x9f]/g,
+        "",
+      );
       if (plain) parts.push(classes.length ? html`<span class=${classes.join(" ")}>${plain}</span>` : plain);
       continue;
     }

@@ -2,25 +2,29 @@
 import { useEffect, useState } from "../lib.js";
 import { get, onChanged, onLive } from "../api.js";
 import { applyChanges, buildModel, expandColumns } from "./timeline-model.js";
+import { WORDS } from "./words.js";
 
-const PAUSE_FACTOR = 3; // after an answer, wait this many times as long as it took
+// after an answer, wait this many times as long as it took: an open page costs half a second a minute
+const PAUSE_FACTOR = 100;
 const MAX_PAUSE = 15_000;
 
-const isRunning = (model) => Boolean(model?.calls.some(({ state }) => state === "running" || state === "pending"));
+const isRunning = (model) => Boolean(model?.calls.some(({ state }) => WORDS.open_states.includes(state)));
 
 // A hook: { data, error }, where data is the model of timeline-model.js.
 export function useTimeline(id) {
   const [state, setState] = useState({ id, data: undefined, error: null });
   useEffect(() => {
     const controller = new AbortController();
-    let [data, model, timer, loading, stale, next] = [null, undefined, 0, false, false, 0];
+    let [data, model, timer, loading, stale, next, status] = [null, undefined, 0, false, false, 0, ""];
     const load = async () => {
       const started = performance.now();
       [loading, stale, timer] = [true, false, 0];
       try {
-        const answer = await get(`session/${encodeURIComponent(id)}/timeline`, data ? { after: data.version } : {}, { signal: controller.signal });
+        const answer = await get(`session/${encodeURIComponent(id)}/timeline`, data ? { after: data.version } : {}, {
+          signal: controller.signal,
+        });
         const changed = "after" in answer ? applyChanges(data, answer) : null;
-        if (!("after" in answer)) model = buildModel(data = expandColumns(answer));
+        if (!("after" in answer)) model = buildModel((data = expandColumns(answer)));
         else model = changed ? buildModel(data, model, changed) : { ...model, session: data.session };
         setState({ id, data: model, error: null });
       } catch (error) {
@@ -35,13 +39,21 @@ export function useTimeline(id) {
       stale = true;
       if (!document.hidden && !loading) timer ||= setTimeout(load, Math.max(0, next - performance.now()));
     };
-    const show = () => { if (stale) loadLater(); };
+    const show = () => {
+      if (stale) loadLater();
+    };
     setState({ id, data: undefined, error: null });
     load();
     const own = () => [id, ...(model?.session.session_ids ?? [])];
     const stops = [
-      onChanged((ids) => { if (!ids || own().some((name) => ids.includes(name))) loadLater(); }),
-      onLive((sessions) => { if (sessions.some((row) => own().includes(row.id)) || isRunning(model)) loadLater(); }, { skipFirst: true }),
+      onChanged((ids) => {
+        if (!ids || own().some((name) => ids.includes(name))) loadLater();
+      }),
+      onLive((sessions) => {
+        const rows = sessions.filter((row) => own().includes(row.id)).map(({ status, pid }) => `${status} ${pid}`);
+        if (rows.join() !== status || (!rows.length && isRunning(model))) loadLater();
+        status = rows.join();
+      }),
     ];
     document.addEventListener("visibilitychange", show);
     return () => {

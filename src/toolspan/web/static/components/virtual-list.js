@@ -2,7 +2,7 @@
 //
 // <VirtualList items keyOf heightOf render label control onVisible />
 //   heightOf(item)  the height before it is drawn
-//   control         a ref that gets { scrollTo(index, align) }
+//   control         a ref that gets { scrollTo(index, align), isAtEnd() }
 //   onVisible       called with the indexes of the first and last visible item
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef } from "../lib.js";
 
@@ -57,7 +57,8 @@ export function VirtualList({ items, keyOf, heightOf, render, label, control, on
   useMemo(() => measured.current.clear(), [heightOf]);
   const heights = useMemo(() => {
     const sizes = new Float64Array(items.length); // perf: Float64Array.from reads the items through an iterator
-    for (let n = 0; n < items.length; n += 1) sizes[n] = (measured.current.size && measured.current.get(keyOf(items[n]))) || heightOf(items[n]);
+    for (let n = 0; n < items.length; n += 1)
+      sizes[n] = (measured.current.size && measured.current.get(keyOf(items[n]))) || heightOf(items[n]);
     return new Heights(sizes);
   }, [items, heightOf]);
 
@@ -69,7 +70,9 @@ export function VirtualList({ items, keyOf, heightOf, render, label, control, on
       view.current = { top: element.scrollTop, height: element.clientHeight };
       redraw();
     };
-    const later = () => { frame ||= requestAnimationFrame(look); };
+    const later = () => {
+      frame ||= requestAnimationFrame(look);
+    };
     look();
     element.addEventListener("scroll", later, { passive: true });
     const observer = new ResizeObserver(later);
@@ -84,6 +87,10 @@ export function VirtualList({ items, keyOf, heightOf, render, label, control, on
 
   if (control) {
     control.current = {
+      isAtEnd: () => {
+        const { scrollTop, clientHeight, scrollHeight } = box.current ?? {}; // null while no list is shown
+        return !box.current || scrollTop + clientHeight >= scrollHeight - 4;
+      },
       scrollTo(index, align = "nearest") {
         if (index < 0 || index >= items.length) return;
         const [top, size, { clientHeight, scrollTop }] = [heights.before(index), heights.sizes[index], box.current];
@@ -102,7 +109,9 @@ export function VirtualList({ items, keyOf, heightOf, render, label, control, on
   const lastSeen = items.length ? heights.at(Math.max(0, top + view.current.height - 1)) : -1;
   const first = Math.max(0, firstSeen - OVERSCAN);
   const last = Math.min(items.length - 1, lastSeen + OVERSCAN);
-  useEffect(() => { onVisible?.(firstSeen, lastSeen); }, [firstSeen, lastSeen, items]);
+  useEffect(() => {
+    onVisible?.(firstSeen, lastSeen);
+  }, [firstSeen, lastSeen, items]);
 
   // Measure what was drawn. If items above the view have grown, keep what is in view in its place.
   useLayoutEffect(() => {
@@ -125,8 +134,15 @@ export function VirtualList({ items, keyOf, heightOf, render, label, control, on
 
   const below = Math.max(0, total - heights.before(last + 1));
   return html`<div class="list-box" ref=${box} tabindex="0" role="region" aria-label=${label}>
-    <div class="list" role="list" ref=${inner} style=${{ paddingTop: `${heights.before(first)}px`, paddingBottom: `${below}px` }}>
-      ${items.slice(first, last + 1).map((item, n) => html`<div role="listitem" key=${keyOf(item)} data-index=${first + n} aria-setsize=${items.length} aria-posinset=${first + n + 1}>${render(item, first + n)}</div>`)}
+    <div class="list" role="list" ref=${inner} style=${{
+      paddingTop: `${heights.before(first)}px`,
+      paddingBottom: `${below}px`,
+    }}>
+      ${items.slice(first, last + 1).map(
+        (item, n) =>
+          html`<div role="listitem" key=${keyOf(item)} data-index=${first + n} aria-setsize=${items.length}
+              aria-posinset=${first + n + 1}>${render(item, first + n)}</div>`,
+      )}
     </div>
   </div>`;
 }

@@ -5,20 +5,43 @@
 //   zoom, range  [start, end] in milliseconds after the start, or null
 //   matches      of matchCalls: which calls are drawn in full; null for all
 //   control      a ref that gets { setVisible([start, end]) }: mark what the list shows
+import { escapeText } from "../visible.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
-import { STATES } from "./badges.js";
-import { token } from "./chart.js";
-import { clock, dateTime, day, duration, number, short, words } from "./format.js";
-import { WRONG, hiddenAgents, marksOf } from "./timeline-model.js";
+import { clock, dateTime, day, duration, number, short, token, words } from "./format.js";
+import { hiddenAgents, marksOf } from "./timeline-model.js";
+import { STATES, isUnsuccessful } from "./words.js";
 
 const LANE = 12;
 const AXIS = 20;
 const MINIMAP = 30;
-const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 144e5, 432e5, 864e5, 6048e5, 2592e6];
-const PARTS = { model: "info", tools: "accent", permission: "warn", hooks: "odd", idle: "muted-soft", nothing_recorded: "muted-soft" };
+const STEPS = [
+  1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 144e5,
+  432e5, 864e5, 6048e5, 2592e6,
+];
+const PARTS = {
+  model: "info",
+  tools: "accent",
+  permission: "warn",
+  hooks: "odd",
+  idle: "muted-soft",
+  nothing_recorded: "muted-soft",
+};
 const PHASES = { permission: "warn", hooks: "odd" };
 
-export function Waterfall({ model, scale, zoom, range, control, selected, closed, matches, onZoom, onRange, onSelect, onToggle }) {
+export function Waterfall({
+  model,
+  scale,
+  zoom,
+  range,
+  control,
+  selected,
+  closed,
+  matches,
+  onZoom,
+  onRange,
+  onSelect,
+  onToggle,
+}) {
   const box = useRef(null);
   const canvas = useRef(null);
   const bars = useRef(null);
@@ -31,7 +54,9 @@ export function Waterfall({ model, scale, zoom, range, control, selected, closed
   const [tip, setTip] = useState(null);
   const [draft, setDraft] = useState(null);
   const [visible, setVisible] = useState(null); // perf: here, so that scrolling draws only the overlays again
-  control.current = { setVisible: (pair) => setVisible((old) => (old && pair && old[0] === pair[0] && old[1] === pair[1] ? old : pair)) };
+  control.current = {
+    setVisible: (pair) => setVisible((old) => (old && pair && old[0] === pair[0] && old[1] === pair[1] ? old : pair)),
+  };
   const about = useMemo(() => summary(model), [model]);
   const label = size.width < 600 ? 64 : 112;
   const tracks = useMemo(() => layOut(model, closed), [model, closed]);
@@ -43,7 +68,9 @@ export function Waterfall({ model, scale, zoom, range, control, selected, closed
   const timeAt = (pixels) => scale.time(Math.min(1, Math.max(0, left + ((pixels - label) / width) * span)));
 
   useEffect(() => {
-    const observer = new ResizeObserver(() => box.current && setSize({ width: box.current.clientWidth, ratio: devicePixelRatio || 1 }));
+    const observer = new ResizeObserver(
+      () => box.current && setSize({ width: box.current.clientWidth, ratio: devicePixelRatio || 1 }),
+    );
     observer.observe(box.current);
     const repaint = () => setTheme((n) => n + 1);
     const attributes = new MutationObserver(repaint);
@@ -58,20 +85,32 @@ export function Waterfall({ model, scale, zoom, range, control, selected, closed
   }, []);
 
   useEffect(() => {
-    if (size.width) drawTracks(canvas.current, { model, tracks, marks, x, scale, label, width: size.width, ratio: size.ratio });
+    if (size.width)
+      drawTracks(canvas.current, { model, tracks, marks, x, scale, label, width: size.width, ratio: size.ratio });
   }, [model, tracks, scale, left, right, size, theme]);
   const edges = useMemo(() => callEdges(model, x), [model, scale, left, right, size]);
   useEffect(() => {
     if (size.width) drawCalls(bars.current, { tracks, edges, label, width: size.width, ratio: size.ratio, matches });
   }, [tracks, edges, theme, matches]);
   useEffect(() => {
-    if (size.width) drawOverlay(overlay.current, { tracks, x, label, width: size.width, ratio: size.ratio, visible, range: draft ?? range, selected });
+    if (size.width)
+      drawOverlay(overlay.current, {
+        tracks,
+        x,
+        label,
+        width: size.width,
+        ratio: size.ratio,
+        visible,
+        range: draft ?? range,
+        selected,
+      });
   }, [tracks, scale, left, right, size, theme, visible, range, draft, selected]);
   useEffect(() => {
     if (size.width) drawMinimap(minimap.current, { model, marks, scale, label, width: size.width, ratio: size.ratio });
   }, [model, scale, size, theme]);
   useEffect(() => {
-    if (size.width) drawWindow(frame.current, { scale, label, width: size.width, ratio: size.ratio, view: [left, right], visible });
+    if (size.width)
+      drawWindow(frame.current, { scale, label, width: size.width, ratio: size.ratio, view: [left, right], visible });
   }, [scale, left, right, size, theme, visible]);
 
   // Wheel: zoom around the pointer; sideways or with Shift: move.
@@ -116,7 +155,14 @@ export function Waterfall({ model, scale, zoom, range, control, selected, closed
       drag.current.moved = true;
       const ends = [timeAt(drag.current.at), timeAt(at)].sort((a, b) => a - b);
       setDraft(ends);
-      setTip({ x: event.clientX, y: event.clientY, lines: [duration(ends[1] - ends[0]), `${clock(new Date(model.base + ends[0]))} to ${clock(new Date(model.base + ends[1]))}`] });
+      setTip({
+        x: event.clientX,
+        y: event.clientY,
+        lines: [
+          duration(ends[1] - ends[0]),
+          `${clock(new Date(model.base + ends[0]))} to ${clock(new Date(model.base + ends[1]))}`,
+        ],
+      });
       return;
     }
     const found = hit(event);
@@ -149,22 +195,27 @@ export function Waterfall({ model, scale, zoom, range, control, selected, closed
   const pullMove = (event) => {
     if (!pull.current) return;
     const at = shareAt(event);
-    if (pull.current.from === undefined) setView(at - pull.current.offset, at - pull.current.offset + pull.current.wide);
-    else if (Math.abs(at - pull.current.from) > 0.004) setView(Math.min(at, pull.current.from), Math.max(at, pull.current.from));
+    if (pull.current.from === undefined)
+      setView(at - pull.current.offset, at - pull.current.offset + pull.current.wide);
+    else if (Math.abs(at - pull.current.from) > 0.004)
+      setView(Math.min(at, pull.current.from), Math.max(at, pull.current.from));
   };
   const pullEnd = (event) => {
     const from = pull.current?.from;
     pull.current = null;
-    if (from !== undefined && Math.abs(shareAt(event) - from) <= 0.004 && zoom) setView(shareAt(event) - span / 2, shareAt(event) + span / 2);
+    if (from !== undefined && Math.abs(shareAt(event) - from) <= 0.004 && zoom)
+      setView(shareAt(event) - span / 2, shareAt(event) + span / 2);
   };
 
   return html`<div class="waterfall" ref=${box}>
     <div class="minimap"><canvas ref=${minimap}></canvas>
-      <canvas class="over" ref=${frame} onPointerDown=${pullStart} onPointerMove=${pullMove} onPointerUp=${pullEnd} onDblClick=${() => onZoom(null)}></canvas></div>
+      <canvas class="over" ref=${frame} onPointerDown=${pullStart} onPointerMove=${pullMove} onPointerUp=${pullEnd}
+        onDblClick=${() => onZoom(null)}></canvas></div>
     <div class="lanes" tabindex="0" role="img" aria-label=${about}>
       <div class="stack" style=${{ height: `${tracks.height}px` }}>
         <canvas ref=${canvas}></canvas><canvas ref=${bars} class="calls"></canvas>
-        <canvas ref=${overlay} class="over" onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerLeave=${() => setTip(null)} onDblClick=${() => onZoom(null)}></canvas>
+        <canvas ref=${overlay} class="over" onPointerDown=${down} onPointerMove=${move} onPointerUp=${up}
+          onPointerLeave=${() => setTip(null)} onDblClick=${() => onZoom(null)}></canvas>
       </div>
     </div>
     ${tip ? html`<${Tip} ...${tip} />` : null}
@@ -172,11 +223,19 @@ export function Waterfall({ model, scale, zoom, range, control, selected, closed
 }
 
 function Tip({ x, y, lines }) {
-  const style = { left: `${Math.min(x + 14, innerWidth - 330)}px`, top: `${y + 18 > innerHeight - 110 ? y - 90 : y + 18}px` };
-  return html`<div class="tip" role="presentation" style=${style}>${lines.filter(Boolean).map((line, n) => (n ? html`<span>${line}</span>` : html`<b>${line}</b>`))}</div>`;
+  const style = {
+    left: `${Math.min(x + 14, innerWidth - 330)}px`,
+    top: `${y + 18 > innerHeight - 110 ? y - 90 : y + 18}px`,
+  };
+  return html`<div class="tip" role="presentation" style=${style}>
+    ${lines.filter(Boolean).map((line, n) => (n ? html`<span>${line}</span>` : html`<b>${line}</b>`))}</div>`;
 }
 
-const summary = (model) => `Waterfall: ${number(model.calls.length)} calls in ${duration(model.to - model.from)}, ${number(model.calls.filter(({ state }) => WRONG.has(state)).length)} of them not successful. The list below has the same calls.`;
+const summary = (model) =>
+  [
+    `Waterfall: ${number(model.calls.length)} calls in ${duration(model.to - model.from)},`,
+    `${number(model.calls.filter(isUnsuccessful).length)} of them unsuccessful. The list below has the same calls.`,
+  ].join(" ");
 
 // Return the tracks from top to bottom: { kind, top, height, label, … }.
 function layOut(model, closed) {
@@ -190,14 +249,24 @@ function layOut(model, closed) {
   if (model.requests.length) add("context", 26, { label: "context" });
   const hidden = hiddenAgents(model.agentOrder, closed);
   const byAgent = model.agents.map(() => []);
-  for (const call of model.calls) if (call.at !== null && call.lane !== null) byAgent[call.agent].push(call);
+  for (const call of model.calls) if (call.at !== null && call.lane !== null) byAgent[call.thread].push(call);
   const addAgent = (agent) => {
     const isClosed = closed.has(agent.n);
     if (!isClosed && hidden.has(agent.n)) return;
     if (agent.above !== null && hidden.has(agent.above)) return;
     const lanes = isClosed ? 1 : agent.lanes;
-    add("agent", lanes * LANE + 6, { agent, calls: byAgent[agent.n], closed: isClosed, lanes,
-      label: agent.n === 0 ? "main" : `${"  ".repeat(Math.max(0, agent.depth - 1))}${isClosed ? "▸" : "▾"} ${agent.role ?? "subagent"}` });
+    add("agent", lanes * LANE + 6, {
+      agent,
+      calls: byAgent[agent.n],
+      closed: isClosed,
+      lanes,
+      label:
+        agent.n === 0
+          ? "main"
+          : `${"  ".repeat(Math.max(0, agent.depth - 1))}${isClosed ? "▸" : "▾"} ${
+              agent.name || agent.role || "subagent"
+            }`,
+    });
   };
   addAgent(model.agents[0]);
   for (const phase of Object.keys(PHASES)) {
@@ -225,7 +294,23 @@ function prepare(canvas, width, height, ratio) {
   return context;
 }
 
-const COLOURS = ["text", "muted", "faint", "line", "accent", "bad", "warn", "odd", "info", "muted-soft", "on-accent", "accent-soft", "info-soft", "hover", "font"];
+const COLOURS = [
+  "text",
+  "muted",
+  "faint",
+  "line",
+  "accent",
+  "bad",
+  "warn",
+  "odd",
+  "info",
+  "muted-soft",
+  "on-accent",
+  "accent-soft",
+  "info-soft",
+  "hover",
+  "font",
+];
 const readColours = () => Object.fromEntries(COLOURS.map((name) => [name, token(name)]));
 
 // Everything but the calls, which filters change.
@@ -257,7 +342,7 @@ function drawTracks(canvas, { model, tracks, marks, x, scale, label, width, rati
   g.restore();
   for (const track of tracks) {
     g.fillStyle = track.kind === "agent" ? colours.text : colours.faint;
-    g.fillText(fit(g, track.label, label - 14), 6, track.top + Math.min(track.height, LANE + 6) / 2);
+    g.fillText(fit(g, escapeText(track.label), label - 14), 6, track.top + Math.min(track.height, LANE + 6) / 2);
     if (track.kind === "agent") {
       g.strokeStyle = colours.line;
       line(g, 0, track.top + 0.5, width, track.top + 0.5);
@@ -292,7 +377,11 @@ function drawAxis(g, { model, tracks, x, scale, label, width, colours }) {
       g.fillStyle = colours.faint;
       const time = new Date(model.base + at);
       const text = step < 60_000 ? clock(time) : clock(time).slice(0, 5);
-      g.fillText(step < 1000 ? `+${duration(at)}` : day(time) === date ? text : `${day(time).slice(5)} ${text}`, where + 3, AXIS / 2);
+      g.fillText(
+        step < 1000 ? `+${duration(at)}` : day(time) === date ? text : `${day(time).slice(5)} ${text}`,
+        where + 3,
+        AXIS / 2,
+      );
       date = day(time);
     }
   }
@@ -332,9 +421,13 @@ function drawPhase(g, { track, x, label, width, colour }) {
 
 // How full the context was: one step per request of the main conversation.
 function drawContext(g, { model, track, x, colours }) {
-  const own = model.requests.filter(({ agent }) => agent === 0);
+  const own = model.requests.filter(({ thread }) => thread === 0);
   if (!own.length) return;
-  const [bottom, height, most] = [track.top + track.height - 2, track.height - 5, model.window && model.peak > model.window / 3 ? model.window : model.peak || 1];
+  const [bottom, height, most] = [
+    track.top + track.height - 2,
+    track.height - 5,
+    model.window && model.peak > model.window / 3 ? model.window : model.peak || 1,
+  ];
   g.beginPath();
   g.moveTo(x(own[0].at), bottom);
   let [last, peak] = [null, 0]; // perf: one step per pixel, the highest of its requests
@@ -357,7 +450,8 @@ function drawContext(g, { model, track, x, colours }) {
 }
 
 function drawLifetime(g, { agent, top, height }, x, colour) {
-  if (agent.n && agent.start !== null && agent.end !== null) bar(g, x(agent.start), x(agent.end), top + 3, height - 6, colour, 3);
+  if (agent.n && agent.start !== null && agent.end !== null)
+    bar(g, x(agent.start), x(agent.end), top + 3, height - 6, colour, 3);
 }
 
 // Return where the bar of each call starts and ends. perf: a filter draws the bars again, but does not move them
@@ -376,7 +470,8 @@ function drawCalls(canvas, { tracks, edges, label, width, ratio, matches }) {
   g.beginPath();
   g.rect(label, 0, width - label, tracks.height);
   g.clip();
-  for (const track of tracks) if (track.kind === "agent" && !track.closed) drawLanes(g, { track, edges, label, width, colours, matches });
+  for (const track of tracks)
+    if (track.kind === "agent" && !track.closed) drawLanes(g, { track, edges, label, width, colours, matches });
 }
 
 const RANKS = ["good", "muted", "info", "warn", "odd", "bad"];
@@ -404,7 +499,7 @@ function drawLanes(g, { track, edges, label, width, colours, matches }) {
     if (to - seen > 38 && !off) {
       g.fillStyle = colours["on-accent"];
       g.font = `10px ${colours.font}`;
-      g.fillText(fit(g, barName(call.tool), to - seen - 6), seen + 4, top + LANE / 2 - 0.5);
+      g.fillText(fit(g, escapeText(barName(call.tool)), to - seen - 6), seen + 4, top + LANE / 2 - 0.5);
       g.font = `11px ${colours.font}`;
     }
     g.globalAlpha = 1;
@@ -436,12 +531,17 @@ function drawOverlay(canvas, { tracks, x, label, width, ratio, visible, range, s
     g.fillRect(to, 0, 1.5, tracks.height);
   }
   if (selected && selected.at !== null && selected.lane !== null) {
-    const track = tracks.find(({ kind, agent }) => kind === "agent" && agent.n === selected.agent);
+    const track = tracks.find(({ kind, agent }) => kind === "agent" && agent.n === selected.thread);
     if (track) {
       const from = x(selected.at);
       g.strokeStyle = token("text");
       g.lineWidth = 2;
-      g.strokeRect(from - 1.5, track.top + 2.5 + Math.min(selected.lane, track.lanes - 1) * LANE, Math.max(4, x(selected.end ?? selected.at) - from) + 3, LANE + 1);
+      g.strokeRect(
+        from - 1.5,
+        track.top + 2.5 + Math.min(selected.lane, track.lanes - 1) * LANE,
+        Math.max(4, x(selected.end ?? selected.at) - from) + 3,
+        LANE + 1,
+      );
     }
   }
 }
@@ -450,23 +550,23 @@ function drawMinimap(canvas, { model, marks, scale, label, width, ratio }) {
   const g = prepare(canvas, width, MINIMAP, ratio);
   const room = Math.max(1, width - label);
   const bins = Math.max(1, Math.floor(room / 2));
-  const [all, wrong] = [new Uint32Array(bins), new Uint32Array(bins)];
+  const [all, unsuccessful] = [new Uint32Array(bins), new Uint32Array(bins)];
   for (const call of model.calls) {
     if (call.at === null) continue;
     const bin = Math.min(bins - 1, Math.floor(scale.place(call.at) * bins));
     all[bin] += 1;
-    if (WRONG.has(call.state)) wrong[bin] += 1;
+    if (isUnsuccessful(call)) unsuccessful[bin] += 1;
   }
   const most = all.reduce((a, b) => Math.max(a, b), 1);
-  const height = (count) => (count ? 3 + (Math.sqrt(count / most)) * (MINIMAP - 9) : 0);
+  const height = (count) => (count ? 3 + Math.sqrt(count / most) * (MINIMAP - 9) : 0);
   const [usual, bad] = [token("line-strong"), token("bad")];
   for (let n = 0; n < bins; n += 1) {
     if (!all[n]) continue;
     g.fillStyle = usual;
     g.fillRect(label + (n / bins) * room, MINIMAP - 3 - height(all[n]), 1.6, height(all[n]));
-    if (!wrong[n]) continue;
+    if (!unsuccessful[n]) continue;
     g.fillStyle = bad;
-    g.fillRect(label + (n / bins) * room, MINIMAP - 3 - height(wrong[n]), 1.6, height(wrong[n]));
+    g.fillRect(label + (n / bins) * room, MINIMAP - 3 - height(unsuccessful[n]), 1.6, height(unsuccessful[n]));
   }
   for (const { at, mark } of marks) {
     g.fillStyle = token(mark === "compacted" ? "odd" : "info");
@@ -508,18 +608,24 @@ function find(tracks, px, py, { label, x }) {
   }
   if (track.kind !== "agent" || track.closed) return null;
   const lane = Math.floor((py - track.top - 4) / LANE);
-  const near = track.calls.filter((call) => Math.min(call.lane, track.lanes - 1) === lane && within(call.at, call.end ?? call.at));
-  const best = near.find(({ state }) => WRONG.has(state)) ?? near[0];
+  const near = track.calls.filter(
+    (call) => Math.min(call.lane, track.lanes - 1) === lane && within(call.at, call.end ?? call.at),
+  );
+  const best = near.find(isUnsuccessful) ?? near[0];
   return best ? { call: best } : null;
 }
 
 function describe({ call, interval, agent, toggle }, model) {
-  if (toggle !== undefined) return [`${agent.role ?? "subagent"} ${agent.id ?? ""}`, `${number(agent.calls)} calls, click to open or close`];
+  if (toggle !== undefined)
+    return [`${agent.role ?? "subagent"} ${agent.id ?? ""}`, `${number(agent.calls)} calls, click to open or close`];
   const waits = interval ? `${interval.phase} ${duration(interval.end - interval.start)}` : null;
   const request = call.request;
-  return [`${call.tool} · ${words(call.state)}${call.error ? ` (${words(call.error)})` : ""}`,
-    [dateTime(new Date(model.base + call.at)), duration(call.took), waits].filter(Boolean).join(" · "), call.target,
-    request ? `context ${short(request.context)} tokens, ${short(request.output)} out` : null];
+  return [
+    `${call.tool} · ${words(call.state)}${call.error_kind ? ` (${words(call.error_kind)})` : ""}`,
+    [dateTime(new Date(model.base + call.at)), duration(call.duration_ms), waits].filter(Boolean).join(" · "),
+    call.target,
+    request ? `context ${short(request.context)} tokens, ${short(request.output_tokens)} out` : null,
+  ];
 }
 
 function bar(g, from, to, top, height, colour, radius) {
@@ -547,7 +653,8 @@ function fit(g, text, room) {
   let [low, high] = [0, text.length];
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (g.measureText(`${text.slice(0, middle)}…`).width <= room) low = middle; else high = middle - 1;
+    if (g.measureText(`${text.slice(0, middle)}…`).width <= room) low = middle;
+    else high = middle - 1;
   }
   return low ? `${text.slice(0, low)}…` : "";
 }

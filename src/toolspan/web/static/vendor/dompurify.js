@@ -1,4 +1,4 @@
-/*! @license DOMPurify 3.4.17 | (c) Cure53 and other contributors | Released under the Apache license 2.0 and Mozilla Public License 2.0 | github.com/cure53/DOMPurify/blob/3.4.17/LICENSE */
+/*! @license DOMPurify 3.4.18 | (c) Cure53 and other contributors | Released under the Apache license 2.0 and Mozilla Public License 2.0 | github.com/cure53/DOMPurify/blob/3.4.18/LICENSE */
 function _OverloadYield(e, d) {
 	this.v = e, this.k = d;
 }
@@ -93,6 +93,7 @@ AsyncGenerator.prototype["function" == typeof Symbol && Symbol.asyncIterator || 
 	return this._invoke("return", e);
 };
 const entries = Object.entries;
+const objectKeys = Object.keys;
 const setPrototypeOf = Object.setPrototypeOf;
 const isFrozen = Object.isFrozen;
 const getPrototypeOf = Object.getPrototypeOf;
@@ -118,7 +119,6 @@ if (!construct) construct = function construct(Func) {
 	return new Func(...args);
 };
 const arrayForEach = unapply(Array.prototype.forEach);
-Array.prototype.indexOf;
 const arrayLastIndexOf = unapply(Array.prototype.lastIndexOf);
 const arrayPop = unapply(Array.prototype.pop);
 const arrayPush = unapply(Array.prototype.push);
@@ -140,7 +140,11 @@ const bigintToString = typeof BigInt === "undefined" ? null : unapply(BigInt.pro
 const symbolToString = typeof Symbol === "undefined" ? null : unapply(Symbol.prototype.toString);
 const objectHasOwnProperty = unapply(Object.prototype.hasOwnProperty);
 const objectToString = unapply(Object.prototype.toString);
-const regExpTest = unapply(RegExp.prototype.test);
+const regExpTestRaw = RegExp.prototype.test;
+const regExpTest = function regExpTest(regExp, value) {
+	if (regExp instanceof RegExp) regExp.lastIndex = 0;
+	return apply(regExpTestRaw, regExp, [value]);
+};
 const typeErrorCreate = unconstruct(TypeError);
 /**
 * Creates a new function that calls the given function with a specified thisArg and arguments.
@@ -150,7 +154,6 @@ const typeErrorCreate = unconstruct(TypeError);
 */
 function unapply(func) {
 	return function(thisArg) {
-		if (thisArg instanceof RegExp) thisArg.lastIndex = 0;
 		for (var _len3 = arguments.length, args = new Array(_len3 > 1 ? _len3 - 1 : 0), _key3 = 1; _key3 < _len3; _key3++) args[_key3 - 1] = arguments[_key3];
 		return apply(func, thisArg, args);
 	};
@@ -224,6 +227,19 @@ function clone(object) {
 	return newObject;
 }
 /**
+* Copy a flat lookup table
+*
+* @param set - The set to copy.
+* @returns A new prototype-free set with the same entries.
+*/
+function cloneSet(set) {
+	const newSet = create(null);
+	const keys = objectKeys(set);
+	let l = keys.length;
+	while (l--) newSet[keys[l]] = set[keys[l]];
+	return newSet;
+}
+/**
 * Convert non-node values into strings without depending on direct property access.
 *
 * @param value - The value to stringify.
@@ -292,6 +308,7 @@ function lookupAccessor(object, prop) {
 	return null;
 }
 function isRegex(value) {
+	if (!value) return false;
 	try {
 		regExpTest(value, "");
 		return true;
@@ -434,8 +451,6 @@ const svg$1 = freeze([
 	"defs",
 	"desc",
 	"ellipse",
-	"enterkeyhint",
-	"exportparts",
 	"filter",
 	"font",
 	"g",
@@ -443,14 +458,12 @@ const svg$1 = freeze([
 	"glyphref",
 	"hkern",
 	"image",
-	"inputmode",
 	"line",
 	"lineargradient",
 	"marker",
 	"mask",
 	"metadata",
 	"mpath",
-	"part",
 	"path",
 	"pattern",
 	"polygon",
@@ -950,6 +963,7 @@ const xml = freeze([
 const MUSTACHE_EXPR = seal(/{{[\w\W]*|^[\w\W]*}}/g);
 const ERB_EXPR = seal(/<%[\w\W]*|^[\w\W]*%>/g);
 const TMPLIT_EXPR = seal(/\${[\w\W]*/g);
+const TMPL_MARKER_SERIALIZED = seal(/{{|}}|\${|<%|%>|&lt;%|%&gt;/);
 const DATA_ATTR = seal(/^data-[\-\w.\u00B7-\uFFFF]+$/);
 const ARIA_ATTR = seal(/^aria-[\-\w]+$/);
 const IS_ALLOWED_URI = seal(/^(?:(?:(?:f|ht)tps?|mailto|tel|callto|sms|cid|xmpp|matrix):|[^a-z]|[a-z+.\-]+(?:[^a-z+.\-:]|$))/i);
@@ -961,19 +975,15 @@ const ELEMENT_MARKUP_PROBE = seal(/<[/\w!]/g);
 const COMMENT_MARKUP_PROBE = seal(/<[/\w]/g);
 const FALLBACK_TAG_CLOSE = seal(/<\/no(script|embed|frames)/i);
 const SELF_CLOSING_TAG = seal(/\/>/i);
+const ATTR_VALUE_BREAKOUT = seal(/((--!?|])>)|<\/(style|script|title|xmp|textarea|noscript|iframe|noembed|noframes)/i);
+const LEADING_WHITESPACE = seal(/^[\r\n\t ]+/);
 const NODE_TYPE = {
 	element: 1,
-	attribute: 2,
 	text: 3,
-	cdataSection: 4,
-	entityReference: 5,
-	entityNode: 6,
 	processingInstruction: 7,
 	comment: 8,
 	document: 9,
-	documentType: 10,
-	documentFragment: 11,
-	notation: 12
+	documentFragment: 11
 };
 const LITERAL_TEXT_ELEMENTS = freeze(addToSet({}, [
 	"style",
@@ -1030,39 +1040,33 @@ const _createHooksMap = function _createHooksMap() {
 	};
 };
 /**
-* Resolve a set-valued configuration option: a fresh set built from
-* cfg[key] when it is an own array property (seeded with a clone of
-* options.base when given, case-normalized via options.transform),
-* the fallback set otherwise.
+* Resolve a set-valued configuration option.
 *
 * @param cfg the cloned, prototype-free configuration object
 * @param key the configuration property to read
 * @param fallback the set to use when the option is absent or not an array
-* @param options transform and optional base set to merge into
-* @returns the resolved set
+* @param options case transform, and an optional base set to extend a copy of
+* @returns a fresh set built from cfg[key], or the fallback
 */
 const _resolveSetOption = function _resolveSetOption(cfg, key, fallback, options) {
-	return objectHasOwnProperty(cfg, key) && arrayIsArray(cfg[key]) ? addToSet(options.base ? clone(options.base) : {}, cfg[key], options.transform) : fallback;
+	return objectHasOwnProperty(cfg, key) && arrayIsArray(cfg[key]) ? addToSet(options.base ? cloneSet(options.base) : {}, cfg[key], options.transform) : fallback;
 };
 /**
-* Resolve an object-valued configuration option: a prototype-free clone
-* of cfg[key] when it is an own, truthy object property, else a fresh
-* fallback built by makeFallback (fresh on every parse, so a previous
-* parse can never leak state into the next one).
+* Resolve an object-valued configuration option.
 *
 * @param cfg the cloned, prototype-free configuration object
 * @param key the configuration property to read
-* @param makeFallback builds the fallback value when the option is absent
-* @returns the resolved object
+* @param fallback the read-only value to use when the option is absent
+* @returns a prototype-free clone of cfg[key], or the fallback
 */
-const _resolveObjectOption = function _resolveObjectOption(cfg, key, makeFallback) {
+const _resolveObjectOption = function _resolveObjectOption(cfg, key, fallback) {
 	const value = objectHasOwnProperty(cfg, key) ? cfg[key] : void 0;
-	return value && typeof value === "object" ? clone(value) : makeFallback();
+	return value && typeof value === "object" ? clone(value) : fallback;
 };
 function createDOMPurify() {
 	let window = arguments.length > 0 && arguments[0] !== void 0 ? arguments[0] : getGlobal();
 	const DOMPurify = (root) => createDOMPurify(root);
-	DOMPurify.version = "3.4.17";
+	DOMPurify.version = "3.4.18";
 	DOMPurify.removed = [];
 	if (!window || !window.document || window.document.nodeType !== NODE_TYPE.document || !window.Element) {
 		DOMPurify.isSupported = false;
@@ -1071,11 +1075,7 @@ function createDOMPurify() {
 	let document = window.document;
 	const originalDocument = document;
 	const currentScript = originalDocument.currentScript;
-	window.DocumentFragment;
-	const HTMLTemplateElement = window.HTMLTemplateElement, Node = window.Node, Element = window.Element, NodeFilter = window.NodeFilter;
-	window.NamedNodeMap === void 0 && (window.NamedNodeMap || window.MozNamedAttrMap);
-	window.HTMLFormElement;
-	const DOMParser = window.DOMParser, trustedTypes = window.trustedTypes;
+	const HTMLTemplateElement = window.HTMLTemplateElement, Node = window.Node, Element = window.Element, NodeFilter = window.NodeFilter, DOMParser = window.DOMParser, trustedTypes = window.trustedTypes;
 	const ElementPrototype = Element.prototype;
 	const cloneNode = lookupGetter(ElementPrototype, "cloneNode");
 	const remove = lookupGetter(ElementPrototype, "remove");
@@ -1118,6 +1118,9 @@ function createDOMPurify() {
 		} finally {
 			IN_TRUSTED_TYPES_POLICY--;
 		}
+	};
+	const _signOutput = function _signOutput(html) {
+		return trustedTypesPolicy && RETURN_TRUSTED_TYPE ? _createTrustedHTML(html) : html;
 	};
 	const _createTrustedScriptURL = function _createTrustedScriptURL(scriptUrl) {
 		_assertNotInTrustedTypesPolicy();
@@ -1163,26 +1166,7 @@ function createDOMPurify() {
 		...mathMl,
 		...xml
 	]);
-	let CUSTOM_ELEMENT_HANDLING = Object.seal(create(null, {
-		tagNameCheck: {
-			writable: true,
-			configurable: false,
-			enumerable: true,
-			value: null
-		},
-		attributeNameCheck: {
-			writable: true,
-			configurable: false,
-			enumerable: true,
-			value: null
-		},
-		allowCustomizedBuiltInElements: {
-			writable: true,
-			configurable: false,
-			enumerable: true,
-			value: false
-		}
-	}));
+	let CUSTOM_ELEMENT_HANDLING = null;
 	let FORBID_TAGS = null;
 	let FORBID_ATTR = null;
 	const EXTRA_ELEMENT_HANDLING = Object.seal(create(null, {
@@ -1219,7 +1203,7 @@ function createDOMPurify() {
 	let KEEP_CONTENT = true;
 	let IN_PLACE = false;
 	let IN_PLACE_VISITED = null;
-	let USE_PROFILES = {};
+	let USE_PROFILES = false;
 	let FORBID_CONTENTS = null;
 	const DEFAULT_FORBID_CONTENTS = addToSet({}, [
 		"annotation-xml",
@@ -1286,16 +1270,17 @@ function createDOMPurify() {
 		SVG_NAMESPACE,
 		HTML_NAMESPACE
 	], stringToString);
-	const DEFAULT_MATHML_TEXT_INTEGRATION_POINTS = freeze([
+	const DEFAULT_MATHML_TEXT_INTEGRATION_POINTS = freeze(addToSet({}, [
 		"mi",
 		"mo",
 		"mn",
 		"ms",
 		"mtext"
-	]);
-	let MATHML_TEXT_INTEGRATION_POINTS = addToSet({}, DEFAULT_MATHML_TEXT_INTEGRATION_POINTS);
-	const DEFAULT_HTML_INTEGRATION_POINTS = freeze(["annotation-xml"]);
-	let HTML_INTEGRATION_POINTS = addToSet({}, DEFAULT_HTML_INTEGRATION_POINTS);
+	]));
+	let MATHML_TEXT_INTEGRATION_POINTS = null;
+	const DEFAULT_HTML_INTEGRATION_POINTS = freeze(addToSet({}, ["annotation-xml"]));
+	let HTML_INTEGRATION_POINTS = null;
+	const DEFAULT_CUSTOM_ELEMENT_HANDLING = freeze(create(null));
 	const COMMON_SVG_AND_HTML_ELEMENTS = addToSet({}, [
 		"title",
 		"style",
@@ -1319,7 +1304,6 @@ function createDOMPurify() {
 	*/
 	const _parseConfig = function _parseConfig() {
 		let cfg = arguments.length > 0 && arguments[0] !== void 0 ? arguments[0] : {};
-		if (CONFIG && CONFIG === cfg) return;
 		if (!cfg || typeof cfg !== "object") cfg = {};
 		cfg = clone(cfg);
 		PARSER_MEDIA_TYPE = SUPPORTED_PARSER_MEDIA_TYPES.indexOf(cfg.PARSER_MEDIA_TYPE) === -1 ? DEFAULT_PARSER_MEDIA_TYPE : cfg.PARSER_MEDIA_TYPE;
@@ -1336,8 +1320,8 @@ function createDOMPurify() {
 			base: DEFAULT_DATA_URI_TAGS
 		});
 		FORBID_CONTENTS = _resolveSetOption(cfg, "FORBID_CONTENTS", DEFAULT_FORBID_CONTENTS, { transform: transformCaseFunc });
-		FORBID_TAGS = _resolveSetOption(cfg, "FORBID_TAGS", clone({}), { transform: transformCaseFunc });
-		FORBID_ATTR = _resolveSetOption(cfg, "FORBID_ATTR", clone({}), { transform: transformCaseFunc });
+		FORBID_TAGS = _resolveSetOption(cfg, "FORBID_TAGS", create(null), { transform: transformCaseFunc });
+		FORBID_ATTR = _resolveSetOption(cfg, "FORBID_ATTR", create(null), { transform: transformCaseFunc });
 		USE_PROFILES = objectHasOwnProperty(cfg, "USE_PROFILES") ? cfg.USE_PROFILES && typeof cfg.USE_PROFILES === "object" ? clone(cfg.USE_PROFILES) : cfg.USE_PROFILES : false;
 		ALLOW_ARIA_ATTR = cfg.ALLOW_ARIA_ATTR !== false;
 		ALLOW_DATA_ATTR = cfg.ALLOW_DATA_ATTR !== false;
@@ -1356,9 +1340,9 @@ function createDOMPurify() {
 		IN_PLACE = cfg.IN_PLACE || false;
 		IS_ALLOWED_URI$1 = isRegex(cfg.ALLOWED_URI_REGEXP) ? cfg.ALLOWED_URI_REGEXP : IS_ALLOWED_URI;
 		NAMESPACE = typeof cfg.NAMESPACE === "string" ? cfg.NAMESPACE : HTML_NAMESPACE;
-		MATHML_TEXT_INTEGRATION_POINTS = _resolveObjectOption(cfg, "MATHML_TEXT_INTEGRATION_POINTS", () => addToSet({}, DEFAULT_MATHML_TEXT_INTEGRATION_POINTS));
-		HTML_INTEGRATION_POINTS = _resolveObjectOption(cfg, "HTML_INTEGRATION_POINTS", () => addToSet({}, DEFAULT_HTML_INTEGRATION_POINTS));
-		const customElementHandling = _resolveObjectOption(cfg, "CUSTOM_ELEMENT_HANDLING", () => create(null));
+		MATHML_TEXT_INTEGRATION_POINTS = _resolveObjectOption(cfg, "MATHML_TEXT_INTEGRATION_POINTS", DEFAULT_MATHML_TEXT_INTEGRATION_POINTS);
+		HTML_INTEGRATION_POINTS = _resolveObjectOption(cfg, "HTML_INTEGRATION_POINTS", DEFAULT_HTML_INTEGRATION_POINTS);
+		const customElementHandling = _resolveObjectOption(cfg, "CUSTOM_ELEMENT_HANDLING", DEFAULT_CUSTOM_ELEMENT_HANDLING);
 		CUSTOM_ELEMENT_HANDLING = create(null);
 		if (objectHasOwnProperty(customElementHandling, "tagNameCheck") && isRegexOrFunction(customElementHandling.tagNameCheck)) CUSTOM_ELEMENT_HANDLING.tagNameCheck = customElementHandling.tagNameCheck;
 		if (objectHasOwnProperty(customElementHandling, "attributeNameCheck") && isRegexOrFunction(customElementHandling.attributeNameCheck)) CUSTOM_ELEMENT_HANDLING.attributeNameCheck = customElementHandling.attributeNameCheck;
@@ -1367,6 +1351,7 @@ function createDOMPurify() {
 		if (SAFE_FOR_TEMPLATES) ALLOW_DATA_ATTR = false;
 		if (RETURN_DOM_FRAGMENT) RETURN_DOM = true;
 		if (USE_PROFILES) {
+			if ((objectHasOwnProperty(cfg, "ALLOWED_TAGS") || objectHasOwnProperty(cfg, "ALLOWED_ATTR")) && typeof console !== "undefined" && typeof console.warn === "function") console.warn("DOMPurify: USE_PROFILES overrides ALLOWED_TAGS and ALLOWED_ATTR. Do not use these options together.");
 			ALLOWED_TAGS = addToSet({}, text);
 			ALLOWED_ATTR = create(null);
 			if (USE_PROFILES.html === true) {
@@ -1394,19 +1379,19 @@ function createDOMPurify() {
 		if (objectHasOwnProperty(cfg, "ADD_TAGS")) {
 			if (typeof cfg.ADD_TAGS === "function") EXTRA_ELEMENT_HANDLING.tagCheck = cfg.ADD_TAGS;
 			else if (arrayIsArray(cfg.ADD_TAGS)) {
-				if (ALLOWED_TAGS === DEFAULT_ALLOWED_TAGS) ALLOWED_TAGS = clone(ALLOWED_TAGS);
+				if (ALLOWED_TAGS === DEFAULT_ALLOWED_TAGS) ALLOWED_TAGS = cloneSet(ALLOWED_TAGS);
 				addToSet(ALLOWED_TAGS, cfg.ADD_TAGS, transformCaseFunc);
 			}
 		}
 		if (objectHasOwnProperty(cfg, "ADD_ATTR")) {
 			if (typeof cfg.ADD_ATTR === "function") EXTRA_ELEMENT_HANDLING.attributeCheck = cfg.ADD_ATTR;
 			else if (arrayIsArray(cfg.ADD_ATTR)) {
-				if (ALLOWED_ATTR === DEFAULT_ALLOWED_ATTR) ALLOWED_ATTR = clone(ALLOWED_ATTR);
+				if (ALLOWED_ATTR === DEFAULT_ALLOWED_ATTR) ALLOWED_ATTR = cloneSet(ALLOWED_ATTR);
 				addToSet(ALLOWED_ATTR, cfg.ADD_ATTR, transformCaseFunc);
 			}
 		}
 		if (objectHasOwnProperty(cfg, "ADD_FORBID_CONTENTS") && arrayIsArray(cfg.ADD_FORBID_CONTENTS)) {
-			if (FORBID_CONTENTS === DEFAULT_FORBID_CONTENTS) FORBID_CONTENTS = clone(FORBID_CONTENTS);
+			if (FORBID_CONTENTS === DEFAULT_FORBID_CONTENTS) FORBID_CONTENTS = cloneSet(FORBID_CONTENTS);
 			addToSet(FORBID_CONTENTS, cfg.ADD_FORBID_CONTENTS, transformCaseFunc);
 		}
 		if (KEEP_CONTENT) ALLOWED_TAGS["#text"] = true;
@@ -1416,7 +1401,7 @@ function createDOMPurify() {
 			"body"
 		]);
 		if (ALLOWED_TAGS.table) {
-			addToSet(ALLOWED_TAGS, ["tbody"]);
+			ALLOWED_TAGS.tbody = true;
 			delete FORBID_TAGS.tbody;
 		}
 		if (cfg.TRUSTED_TYPES_POLICY) {
@@ -1437,8 +1422,7 @@ function createDOMPurify() {
 			if (trustedTypesPolicy === void 0) trustedTypesPolicy = _getDefaultTrustedTypesPolicy();
 			if (trustedTypesPolicy && typeof emptyHTML === "string") emptyHTML = _createTrustedHTML("");
 		}
-		if (freeze) freeze(cfg);
-		CONFIG = cfg;
+		CONFIG = freeze(cfg);
 	};
 	const ALL_SVG_TAGS = addToSet({}, [
 		...svg$1,
@@ -1450,39 +1434,39 @@ function createDOMPurify() {
 	* Namespace rules for an element in the SVG namespace.
 	*
 	* @param tagName the element's lowercase tag name
-	* @param parent the (possibly simulated) parent node
+	* @param parentNamespace the (possibly simulated) parent's namespace
 	* @param parentTagName the parent's lowercase tag name
 	* @returns true if a spec-compliant parser could produce this element
 	*/
-	const _checkSvgNamespace = function _checkSvgNamespace(tagName, parent, parentTagName) {
-		if (parent.namespaceURI === HTML_NAMESPACE) return tagName === "svg";
-		if (parent.namespaceURI === MATHML_NAMESPACE) return tagName === "svg" && (parentTagName === "annotation-xml" || MATHML_TEXT_INTEGRATION_POINTS[parentTagName]);
+	const _checkSvgNamespace = function _checkSvgNamespace(tagName, parentNamespace, parentTagName) {
+		if (parentNamespace === HTML_NAMESPACE) return tagName === "svg";
+		if (parentNamespace === MATHML_NAMESPACE) return tagName === "svg" && (parentTagName === "annotation-xml" || MATHML_TEXT_INTEGRATION_POINTS[parentTagName]);
 		return Boolean(ALL_SVG_TAGS[tagName]);
 	};
 	/**
 	* Namespace rules for an element in the MathML namespace.
 	*
 	* @param tagName the element's lowercase tag name
-	* @param parent the (possibly simulated) parent node
+	* @param parentNamespace the (possibly simulated) parent's namespace
 	* @param parentTagName the parent's lowercase tag name
 	* @returns true if a spec-compliant parser could produce this element
 	*/
-	const _checkMathMlNamespace = function _checkMathMlNamespace(tagName, parent, parentTagName) {
-		if (parent.namespaceURI === HTML_NAMESPACE) return tagName === "math";
-		if (parent.namespaceURI === SVG_NAMESPACE) return tagName === "math" && HTML_INTEGRATION_POINTS[parentTagName];
+	const _checkMathMlNamespace = function _checkMathMlNamespace(tagName, parentNamespace, parentTagName) {
+		if (parentNamespace === HTML_NAMESPACE) return tagName === "math";
+		if (parentNamespace === SVG_NAMESPACE) return tagName === "math" && HTML_INTEGRATION_POINTS[parentTagName];
 		return Boolean(ALL_MATHML_TAGS[tagName]);
 	};
 	/**
 	* Namespace rules for an element in the HTML namespace.
 	*
 	* @param tagName the element's lowercase tag name
-	* @param parent the (possibly simulated) parent node
+	* @param parentNamespace the (possibly simulated) parent's namespace
 	* @param parentTagName the parent's lowercase tag name
 	* @returns true if a spec-compliant parser could produce this element
 	*/
-	const _checkHtmlNamespace = function _checkHtmlNamespace(tagName, parent, parentTagName) {
-		if (parent.namespaceURI === SVG_NAMESPACE && !HTML_INTEGRATION_POINTS[parentTagName]) return false;
-		if (parent.namespaceURI === MATHML_NAMESPACE && !MATHML_TEXT_INTEGRATION_POINTS[parentTagName]) return false;
+	const _checkHtmlNamespace = function _checkHtmlNamespace(tagName, parentNamespace, parentTagName) {
+		if (parentNamespace === SVG_NAMESPACE && !HTML_INTEGRATION_POINTS[parentTagName]) return false;
+		if (parentNamespace === MATHML_NAMESPACE && !MATHML_TEXT_INTEGRATION_POINTS[parentTagName]) return false;
 		return !ALL_MATHML_TAGS[tagName] && (COMMON_SVG_AND_HTML_ELEMENTS[tagName] || !ALL_SVG_TAGS[tagName]);
 	};
 	/**
@@ -1495,21 +1479,17 @@ function createDOMPurify() {
 		const elementNamespace = _readNamespaceURI(element);
 		const tagName = stringToLowerCase(_readNodeName(element));
 		const parentNode = getParentNode(element);
-		let parent;
-		let parentTagName;
+		let parentNamespace = NAMESPACE;
+		let parentTagName = "template";
 		if (parentNode && _readNodeType(parentNode) === NODE_TYPE.element) {
-			parent = { namespaceURI: _readNamespaceURI(parentNode) };
+			parentNamespace = _readNamespaceURI(parentNode);
 			parentTagName = stringToLowerCase(_readNodeName(parentNode));
-		} else {
-			parent = { namespaceURI: NAMESPACE };
-			parentTagName = "template";
 		}
 		if (!ALLOWED_NAMESPACES[elementNamespace]) return false;
-		if (elementNamespace === SVG_NAMESPACE) return _checkSvgNamespace(tagName, parent, parentTagName);
-		if (elementNamespace === MATHML_NAMESPACE) return _checkMathMlNamespace(tagName, parent, parentTagName);
-		if (elementNamespace === HTML_NAMESPACE) return _checkHtmlNamespace(tagName, parent, parentTagName);
-		if (PARSER_MEDIA_TYPE === "application/xhtml+xml" && ALLOWED_NAMESPACES[elementNamespace]) return true;
-		return false;
+		if (elementNamespace === SVG_NAMESPACE) return _checkSvgNamespace(tagName, parentNamespace, parentTagName);
+		if (elementNamespace === MATHML_NAMESPACE) return _checkMathMlNamespace(tagName, parentNamespace, parentTagName);
+		if (elementNamespace === HTML_NAMESPACE) return _checkHtmlNamespace(tagName, parentNamespace, parentTagName);
+		return PARSER_MEDIA_TYPE === "application/xhtml+xml";
 	};
 	/**
 	* _forceRemove
@@ -1526,17 +1506,10 @@ function createDOMPurify() {
 		}
 	};
 	/**
-	* _stripAttributeNode
-	*
-	* Remove a single Attr node case/namespace-exactly on an attribute-teardown
-	* path. Name-based removeAttribute() ASCII-lowercases its lookup key for an
-	* HTML element in an HTML document and so silently misses a case-preserved
-	* handler (e.g. `ONERROR` off an XML/XHTML import) - the same defect
-	* _removeAttribute() was fixed for, which a name-based call would reintroduce
-	* on these IN_PLACE teardown paths. Unlike _removeAttribute this does not
-	* record into DOMPurify.removed: the neutralize passes intentionally do not
-	* book-keep. A clobbered/detached node falls back to best-effort name-based
-	* removal.
+	* Removes an Attr node as that exact node, without book-keeping. Name-based
+	* removal lowercases the name in HTML documents and would miss a
+	* case-preserved one such as `ONERROR`, so it is only the fallback for
+	* clobbered or detached nodes.
 	*
 	* @param element the element to strip the attribute from
 	* @param attribute the Attr node to remove
@@ -1566,12 +1539,7 @@ function createDOMPurify() {
 				remove(child);
 			} catch (_) {}
 		});
-		const attributes = _readNodeType(root) === NODE_TYPE.element ? getAttributes(root) : null;
-		if (attributes) for (let i = attributes.length - 1; i >= 0; --i) {
-			const attribute = attributes[i];
-			const name = attribute && attribute.name;
-			if (typeof name === "string") _stripAttributeNode(root, attribute, name);
-		}
+		if (_readNodeType(root) === NODE_TYPE.element) _stripAttributes(root, false);
 	};
 	/**
 	* Removes an attribute, preferably as its exact Attr node: name-based
@@ -1592,14 +1560,10 @@ function createDOMPurify() {
 			attribute: attr || null,
 			from: element
 		});
-		try {
-			if (attr) removeAttributeNode(element, attr);
-			else element.removeAttribute(name);
-		} catch (_) {
-			try {
-				element.removeAttribute(name);
-			} catch (_) {}
-		}
+		if (attr) _stripAttributeNode(element, attr, name);
+		else try {
+			element.removeAttribute(name);
+		} catch (_) {}
 		if (name === "is") {
 			if (RETURN_DOM || RETURN_DOM_FRAGMENT) try {
 				_forceRemove(element);
@@ -1610,19 +1574,19 @@ function createDOMPurify() {
 		}
 	};
 	/**
-	* Removes every attribute the configuration does not allow. Used to
-	* neutralize nodes discarded from an in-place tree.
+	* Removes an element's attributes without book-keeping. Used to neutralize
+	* nodes discarded from an in-place tree.
 	*
 	* @param element the element to strip
+	* @param keepAllowed whether attributes on the allowlist stay
 	*/
-	const _stripDisallowedAttributes = function _stripDisallowedAttributes(element) {
+	const _stripAttributes = function _stripAttributes(element, keepAllowed) {
 		const attributes = getAttributes(element);
 		if (!attributes) return;
 		for (let i = attributes.length - 1; i >= 0; --i) {
 			const attribute = attributes[i];
 			const name = attribute && attribute.name;
-			if (typeof name !== "string" || ALLOWED_ATTR[transformCaseFunc(name)]) continue;
-			_stripAttributeNode(element, attribute, name);
+			if (typeof name === "string" && !(keepAllowed && ALLOWED_ATTR[transformCaseFunc(name)])) _stripAttributeNode(element, attribute, name);
 		}
 	};
 	/**
@@ -1657,7 +1621,7 @@ function createDOMPurify() {
 	*/
 	const _neutralizeSubtree = function _neutralizeSubtree(root) {
 		_walkTree(root, (node) => {
-			if (_readNodeType(node) === NODE_TYPE.element) _stripDisallowedAttributes(node);
+			if (_readNodeType(node) === NODE_TYPE.element) _stripAttributes(node, true);
 		});
 	};
 	/**
@@ -1688,7 +1652,7 @@ function createDOMPurify() {
 			if (_readNodeType(node) === NODE_TYPE.element) setAdd(reachable, node);
 		});
 		arrayForEach(before, (node) => {
-			if (_readNodeType(node) === NODE_TYPE.element && !setHas(reachable, node)) _stripDisallowedAttributes(node);
+			if (_readNodeType(node) === NODE_TYPE.element && !setHas(reachable, node)) _stripAttributes(node, true);
 		});
 	};
 	/**
@@ -1761,9 +1725,7 @@ function createDOMPurify() {
 		while (node = iterator.nextNode()) {
 			if (!setHas(original, node) || setHas(IN_PLACE_VISITED, node)) continue;
 			if (inShadow) _executeHooks(hooks.uponSanitizeShadowNode, node, null);
-			_sanitizeElements(node, root);
-			_sanitizeAttributes(node, root);
-			if (_isDocumentFragment(node.content)) _sanitizeShadowDOM2(node.content);
+			_sanitizeNode(node, root);
 		}
 	};
 	/**
@@ -1795,7 +1757,7 @@ function createDOMPurify() {
 	* and strips linkage attributes. It cannot undo a patch that already fired.
 	*
 	* TODO: if the shipped feature can patch through `for` on <label>/<output>,
-	* drop that pair here too (see test/declarative-patch-probe.html).
+	* drop that pair here too.
 	*
 	* @param root the in-place root to sweep
 	*/
@@ -1831,7 +1793,7 @@ function createDOMPurify() {
 		let leadingWhitespace = null;
 		if (FORCE_BODY) dirty = "<remove></remove>" + dirty;
 		else {
-			const matches = stringMatch(dirty, /^[\r\n\t ]+/);
+			const matches = stringMatch(dirty, LEADING_WHITESPACE);
 			leadingWhitespace = matches && matches[0];
 		}
 		if (PARSER_MEDIA_TYPE === "application/xhtml+xml" && NAMESPACE === HTML_NAMESPACE) dirty = "<html xmlns=\"http://www.w3.org/1999/xhtml\"><head></head><body>" + dirty + "</body></html>";
@@ -1851,14 +1813,18 @@ function createDOMPurify() {
 		return WHOLE_DOCUMENT ? doc.documentElement : body;
 	};
 	/**
-	* Creates a NodeIterator object that you can use to traverse filtered lists of nodes or elements in a document.
+	* Creates a NodeIterator over `root`. ownerDocument is read through the
+	* cached getter: a form child named "ownerDocument" shadows the direct
+	* read and would make createNodeIterator throw.
 	*
-	* @param root The root element or node to start traversing on.
+	* @param root The node to start traversing on.
+	* @param characterDataOnly whether to skip elements
 	* @return The created NodeIterator
 	*/
 	const _createNodeIterator = function _createNodeIterator(root) {
+		let characterDataOnly = arguments.length > 1 && arguments[1] !== void 0 ? arguments[1] : false;
 		const doc = getOwnerDocument ? getOwnerDocument(root) : root.ownerDocument;
-		return createNodeIterator.call(doc || root, root, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_COMMENT | NodeFilter.SHOW_TEXT | NodeFilter.SHOW_PROCESSING_INSTRUCTION | NodeFilter.SHOW_CDATA_SECTION, null);
+		return createNodeIterator.call(doc || root, root, (characterDataOnly ? 0 : NodeFilter.SHOW_ELEMENT) | NodeFilter.SHOW_COMMENT | NodeFilter.SHOW_TEXT | NodeFilter.SHOW_PROCESSING_INSTRUCTION | NodeFilter.SHOW_CDATA_SECTION, null);
 	};
 	/**
 	* Replace template expression syntax (mustache, ERB, template
@@ -1875,21 +1841,11 @@ function createDOMPurify() {
 		return value;
 	};
 	/**
-	* Strip template-engine expressions ({{...}}, ${...}, <%...%>) from the
-	* character data of an element subtree. Used as the final safety net for
-	* SAFE_FOR_TEMPLATES on every DOM-returning code path so that expressions
-	* which only form after text-node normalization (e.g. fragments split across
-	* stripped elements) cannot survive into a template-evaluating framework.
-	*
-	* Walks text/comment/CDATA/processing-instruction nodes and mutates `.data`
-	* in place rather than round-tripping through innerHTML. This preserves
-	* descendant node references (important for IN_PLACE callers), avoids a
-	* serialize/reparse cycle, and reads literal character data — which means
-	* `<%...%>` in text content matches the ERB regex against its real bytes
-	* instead of the HTML-entity-escaped form innerHTML would produce.
-	*
-	* Attribute values are not visited here; SAFE_FOR_TEMPLATES handling for
-	* attributes is performed during the per-node `_sanitizeAttributes` pass.
+	* Strips template expressions from the character data under `node`,
+	* template contents included. Runs after the walk, since an expression can
+	* also form when a removed element leaves two text nodes adjacent. Works on
+	* the nodes rather than on markup, which keeps node references intact and
+	* sees `<%` unescaped. Attribute values are handled in _sanitizeAttributes.
 	*
 	* @param node The root element whose character data should be scrubbed.
 	*/
@@ -1902,23 +1858,15 @@ function createDOMPurify() {
 		});
 	};
 	/**
-	* _scrubOwnCharacterData
-	*
-	* Non-recursive core of _scrubTemplateExpressions: normalize `node` and
-	* strip template expressions from its own character data only. Does not
-	* enter <template>.content or attached shadow roots (NodeIterator never
-	* does). Used by _sanitizeShadowDOM, where every nested template content
-	* and shadow root is already walked - and therefore scrubbed - by its own
-	* recursive _sanitizeShadowDOM call; recursing here as well would rescrub
-	* each nested fragment once per ancestor, which is quadratic in nesting
-	* depth.
+	* Normalizes `node` and strips template expressions from its own character
+	* data. Template contents and shadow roots are not entered, their own
+	* _sanitizeShadowDOM call scrubs them.
 	*
 	* @param node The root whose own character data should be scrubbed.
 	*/
 	const _scrubOwnCharacterData = function _scrubOwnCharacterData(node) {
 		node.normalize();
-		const doc = getOwnerDocument ? getOwnerDocument(node) : node.ownerDocument;
-		const walker = createNodeIterator.call(doc || node, node, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_COMMENT | NodeFilter.SHOW_CDATA_SECTION | NodeFilter.SHOW_PROCESSING_INSTRUCTION, null);
+		const walker = _createNodeIterator(node, true);
 		let currentNode = walker.nextNode();
 		while (currentNode) {
 			currentNode.data = _stripTemplateExpressions(currentNode.data);
@@ -1926,13 +1874,9 @@ function createDOMPurify() {
 		}
 	};
 	/**
-	* _isClobbered
-	*
-	* Detect DOM-clobbering on HTMLFormElement nodes. Form is the only HTML
-	* interface with [LegacyOverrideBuiltIns]; a descendant element with a
-	* `name` attribute matching a prototype property shadows that property
-	* on direct reads. We use this check at the IN_PLACE entry-point and
-	* during attribute sanitization to refuse clobbered forms.
+	* Detects DOM clobbering on a form, the only element whose named children
+	* shadow its own properties. Each probe compares a direct read with what
+	* the property has to be.
 	*
 	* @param element element to check for clobbering attacks
 	* @return true if clobbered, false if safe
@@ -1944,42 +1888,26 @@ function createDOMPurify() {
 		return typeof element.nodeName !== "string" || typeof element.textContent !== "string" || typeof element.removeChild !== "function" || element.attributes !== getAttributes(element) || typeof element.removeAttribute !== "function" || typeof element.removeAttributeNode !== "function" || typeof element.getAttributeNode !== "function" || typeof element.setAttribute !== "function" || typeof element.namespaceURI !== "string" || typeof element.insertBefore !== "function" || typeof element.hasChildNodes !== "function" || element.nodeType !== getNodeType(element) || element.childNodes !== getChildNodes(element);
 	};
 	/**
-	* Checks whether the given value is a DocumentFragment from any realm.
+	* Reads nodeType through the cached getter, so the result holds for nodes
+	* from any realm (GHSA-4w3q-35jp-p934) and cannot be clobbered.
 	*
-	* The realm-independent replacement reads `nodeType` through the cached
-	* Node.prototype getter and compares to the DOCUMENT_FRAGMENT_NODE
-	* constant (11). nodeType is a numeric value resolved from the node's
-	* internal slot, identical across realms for the same kind of node.
-	*
-	* @param value object to check
-	* @return true if value is a DocumentFragment-shaped node from any realm
+	* @param value anything
+	* @return the node type, or null if value is not a DOM node
 	*/
-	const _isDocumentFragment = function _isDocumentFragment(value) {
-		if (!getNodeType || typeof value !== "object" || value === null) return false;
+	const _nodeTypeOf = function _nodeTypeOf(value) {
+		if (!getNodeType || typeof value !== "object" || value === null) return null;
 		try {
-			return getNodeType(value) === NODE_TYPE.documentFragment;
+			const nodeType = getNodeType(value);
+			return typeof nodeType === "number" ? nodeType : null;
 		} catch (_) {
-			return false;
+			return null;
 		}
 	};
-	/**
-	* Checks whether the given object is a DOM node, including nodes that
-	* originate from a different window/realm (e.g. an iframe's
-	* contentDocument). The previous `value instanceof Node` check was
-	* realm-bound: nodes from a different window failed it, causing
-	* sanitize() to silently stringify them and reset IN_PLACE to false,
-	* returning the original node unsanitized. See GHSA-4w3q-35jp-p934.
-	*
-	* @param value object to check whether it's a DOM node
-	* @return true if value is a DOM node from any realm
-	*/
+	const _isDocumentFragment = function _isDocumentFragment(value) {
+		return _nodeTypeOf(value) === NODE_TYPE.documentFragment;
+	};
 	const _isNode = function _isNode(value) {
-		if (!getNodeType || typeof value !== "object" || value === null) return false;
-		try {
-			return typeof getNodeType(value) === "number";
-		} catch (_) {
-			return false;
-		}
+		return _nodeTypeOf(value) !== null;
 	};
 	function _executeHooks(hooks, currentNode, data) {
 		if (hooks.length === 0) return;
@@ -1995,13 +1923,14 @@ function createDOMPurify() {
 	*
 	* @param currentNode the node to inspect
 	* @param tagName the node's transformCaseFunc'd tag name
+	* @param nodeType the node's type, read through the cached getter
 	* @return true if the node must be removed
 	*/
-	const _isUnsafeNode = function _isUnsafeNode(currentNode, tagName) {
-		if (SAFE_FOR_XML && currentNode.hasChildNodes() && !_isNode(currentNode.firstElementChild) && regExpTest(ELEMENT_MARKUP_PROBE, currentNode.textContent) && regExpTest(ELEMENT_MARKUP_PROBE, currentNode.innerHTML)) return true;
-		if (SAFE_FOR_XML && LITERAL_TEXT_ELEMENTS[tagName] && _readNodeType(currentNode) === NODE_TYPE.element && _readNamespaceURI(currentNode) === HTML_NAMESPACE && (_isNode(currentNode.firstElementChild) || typeof currentNode.textContent === "string" && regExpTest(ELEMENT_MARKUP_PROBE, currentNode.textContent))) return true;
-		if (currentNode.nodeType === NODE_TYPE.processingInstruction) return true;
-		if (SAFE_FOR_XML && currentNode.nodeType === NODE_TYPE.comment && regExpTest(COMMENT_MARKUP_PROBE, currentNode.data)) return true;
+	const _isUnsafeNode = function _isUnsafeNode(currentNode, tagName, nodeType) {
+		if (SAFE_FOR_XML && nodeType === NODE_TYPE.element && currentNode.hasChildNodes() && !_isNode(currentNode.firstElementChild) && regExpTest(ELEMENT_MARKUP_PROBE, currentNode.textContent) && regExpTest(ELEMENT_MARKUP_PROBE, currentNode.innerHTML)) return true;
+		if (SAFE_FOR_XML && LITERAL_TEXT_ELEMENTS[tagName] && nodeType === NODE_TYPE.element && _readNamespaceURI(currentNode) === HTML_NAMESPACE && (_isNode(currentNode.firstElementChild) || typeof currentNode.textContent === "string" && regExpTest(ELEMENT_MARKUP_PROBE, currentNode.textContent))) return true;
+		if (nodeType === NODE_TYPE.processingInstruction) return true;
+		if (SAFE_FOR_XML && nodeType === NODE_TYPE.comment && regExpTest(COMMENT_MARKUP_PROBE, currentNode.data)) return true;
 		return false;
 	};
 	/**
@@ -2025,17 +1954,9 @@ function createDOMPurify() {
 		return false;
 	};
 	/**
-	* Handle a node whose tag is forbidden or not allowlisted: keep
-	* allowed custom elements (false return exits _sanitizeElements
-	* early - the namespace and fallback-tag removal checks are
-	* intentionally skipped for kept custom elements), else hoist
-	* content per KEEP_CONTENT and remove.
-	*
-	* A kept custom element is the ONLY case in which this function
-	* returns false, so the caller uses that return value to run the
-	* afterSanitizeElements hook on the kept element and keep the
-	* element-hook lifecycle consistent with normal allowlisted
-	* elements (GHSA-c2j3-45gr-mqc4).
+	* Handles a node whose tag is forbidden or not allowlisted: hoists its
+	* content per KEEP_CONTENT and removes it. The one exception is a custom
+	* element allowed via CUSTOM_ELEMENT_HANDLING, which is kept.
 	*
 	* @param currentNode the disallowed node
 	* @param tagName the node's transformCaseFunc'd tag name
@@ -2058,11 +1979,9 @@ function createDOMPurify() {
 		return true;
 	};
 	/**
-	* Fork a hook-mutable allowlist off its shared binding the first time a
-	* (possibly lazily-installed) uponSanitize* hook is about to see it, so the
-	* hook cannot widen the per-instance default or the setConfig binding by
-	* reference and leak past the call. Returns the set unchanged once it is
-	* already call-local, so repeated calls across elements are idempotent.
+	* Forks an allowlist off its shared binding (the instance default or the
+	* setConfig() capture) before a hook sees it, so a hook's widening stays
+	* within the call. A set that is already call-local is returned as is.
 	*
 	* @param hookList the uponSanitize* hook array for this event
 	* @param set the current ALLOWED_TAGS / ALLOWED_ATTR binding
@@ -2073,7 +1992,7 @@ function createDOMPurify() {
 	*/
 	const _forkSharedAllowlist = function _forkSharedAllowlist(hookList, set, defaultSet, setConfigSet) {
 		if (hookList.length === 0) return set;
-		return set === defaultSet || set === setConfigSet ? clone(set) : set;
+		return set === defaultSet || set === setConfigSet ? cloneSet(set) : set;
 	};
 	/**
 	* A hook may have detached the node it was called for. If so, treat it as
@@ -2107,13 +2026,14 @@ function createDOMPurify() {
 			return true;
 		}
 		const tagName = transformCaseFunc(_readNodeName(currentNode));
+		const nodeType = _readNodeType(currentNode);
 		ALLOWED_TAGS = _forkSharedAllowlist(hooks.uponSanitizeElement, ALLOWED_TAGS, DEFAULT_ALLOWED_TAGS, SET_CONFIG_ALLOWED_TAGS);
 		_executeHooks(hooks.uponSanitizeElement, currentNode, {
 			tagName,
 			allowedTags: ALLOWED_TAGS
 		});
 		if (_handleHookDetachedNode(currentNode, root)) return true;
-		if (_isUnsafeNode(currentNode, tagName)) {
+		if (_isUnsafeNode(currentNode, tagName, nodeType)) {
 			_forceRemove(currentNode);
 			return true;
 		}
@@ -2125,7 +2045,7 @@ function createDOMPurify() {
 			}
 			return removed;
 		}
-		if (_readNodeType(currentNode) === NODE_TYPE.element && !_checkValidNamespace(currentNode)) {
+		if (nodeType === NODE_TYPE.element && !_checkValidNamespace(currentNode)) {
 			_forceRemove(currentNode);
 			return true;
 		}
@@ -2133,9 +2053,10 @@ function createDOMPurify() {
 			_forceRemove(currentNode);
 			return true;
 		}
-		if (SAFE_FOR_TEMPLATES && currentNode.nodeType === NODE_TYPE.text) {
-			const content = _stripTemplateExpressions(currentNode.textContent);
-			if (currentNode.textContent !== content) {
+		if (SAFE_FOR_TEMPLATES && nodeType === NODE_TYPE.text) {
+			const text = currentNode.textContent;
+			const content = _stripTemplateExpressions(text);
+			if (text !== content) {
 				arrayPush(DOMPurify.removed, { element: currentNode.cloneNode() });
 				currentNode.textContent = content;
 			}
@@ -2160,9 +2081,10 @@ function createDOMPurify() {
 		if (ALLOW_ARIA_ATTR && regExpTest(ARIA_ATTR$1, lcName)) return true;
 		if (!nameIsPermitted) return _isBasicCustomElement(lcTag) && _matchesNameCheck(CUSTOM_ELEMENT_HANDLING.tagNameCheck, lcTag) && _matchesNameCheck(CUSTOM_ELEMENT_HANDLING.attributeNameCheck, lcName, lcTag) || lcName === "is" && CUSTOM_ELEMENT_HANDLING.allowCustomizedBuiltInElements && _matchesNameCheck(CUSTOM_ELEMENT_HANDLING.tagNameCheck, value);
 		if (URI_SAFE_ATTRIBUTES[lcName]) return true;
-		if (regExpTest(IS_ALLOWED_URI$1, stringReplace(value, ATTR_WHITESPACE$1, ""))) return true;
+		const compactValue = stringReplace(value, ATTR_WHITESPACE$1, "");
+		if (regExpTest(IS_ALLOWED_URI$1, compactValue)) return true;
 		if ((lcName === "src" || lcName === "xlink:href" || lcName === "href") && lcTag !== "script" && stringIndexOf(value, "data:") === 0 && DATA_URI_TAGS[lcTag]) return true;
-		if (ALLOW_UNKNOWN_PROTOCOLS && !regExpTest(IS_SCRIPT_OR_DATA$1, stringReplace(value, ATTR_WHITESPACE$1, ""))) return true;
+		if (ALLOW_UNKNOWN_PROTOCOLS && !regExpTest(IS_SCRIPT_OR_DATA$1, compactValue)) return true;
 		return !value;
 	};
 	const RESERVED_CUSTOM_ELEMENT_NAMES = addToSet({}, [
@@ -2206,21 +2128,8 @@ function createDOMPurify() {
 		return value;
 	};
 	/**
-	* Write a modified attribute value back onto the element. On
-	* success, re-probe for clobbering introduced by the new value and
-	* remove the element when found; otherwise, when this writeback is the
-	* recreate half of the SANITIZE_NAMED_PROPS remove-and-recreate, pop the
-	* removal entry that path recorded so it does not show as removed. On
-	* failure, remove the attribute instead.
-	*
-	* Returns true only on a clean write (the value was set and the new value
-	* introduced no clobbering). The caller uses that, together with its own
-	* knowledge of whether this attribute pushed a DOMPurify.removed record, to
-	* decide whether to pop that record. The pop must happen ONLY for the
-	* named-prop remove-and-recreate; popping on any other value change (trim,
-	* template scrubbing, Trusted Types) would consume an unrelated _forceRemove
-	* subtree-cleanup record and let that detached subtree keep a live event
-	* handler through the IN_PLACE neutralization pass (SO-001).
+	* Writes a changed attribute value back. If the new value clobbers, the
+	* element is removed; if the write fails, the attribute is.
 	*
 	* @param currentNode the element carrying the attribute
 	* @param name the attribute name as present on the element
@@ -2243,20 +2152,17 @@ function createDOMPurify() {
 		}
 	};
 	/**
-	* _isUnsafeAttributeValue
-	*
-	* Value-based attribute checks that the attribute walk applies before any
-	* hook can force-keep an attribute, shared with the public
-	* isValidAttribute() so that it never approves a value sanitize() would
-	* strip.
+	* Value checks that apply before a hook can force-keep an attribute. Also
+	* used by isValidAttribute(), so it never approves a value that sanitize()
+	* would strip.
 	*
 	* @param name the attribute name as found on the node (case preserved)
 	* @param value the attribute value
 	* @returns true if the attribute must be removed because of its value
 	*/
 	const _isUnsafeAttributeValue = function _isUnsafeAttributeValue(name, value) {
-		if (SAFE_FOR_XML && regExpTest(/((--!?|])>)|<\/(style|script|title|xmp|textarea|noscript|iframe|noembed|noframes)/i, value)) return true;
-		return stringToLowerCase(name) === "attributename" && stringMatch(value, "href") !== null;
+		if (SAFE_FOR_XML && regExpTest(ATTR_VALUE_BREAKOUT, value)) return true;
+		return stringToLowerCase(name) === "attributename" && stringIndexOf(value, "href") !== -1;
 	};
 	/**
 	* _sanitizeAttributes
@@ -2283,7 +2189,7 @@ function createDOMPurify() {
 			forceKeepAttr: void 0
 		};
 		let l = attributes.length;
-		const lcTag = transformCaseFunc(currentNode.nodeName);
+		const lcTag = transformCaseFunc(_readNodeName(currentNode));
 		while (l--) {
 			const attr = attributes[l];
 			const name = attr.name, namespaceURI = attr.namespaceURI, attrValue = attr.value;
@@ -2329,6 +2235,18 @@ function createDOMPurify() {
 		_handleHookDetachedNode(currentNode, root);
 	};
 	/**
+	* Sanitizes one node: the node itself, its attributes and, for a
+	* template, its content.
+	*
+	* @param node the node to sanitize
+	* @param root the current walk root
+	*/
+	const _sanitizeNode = function _sanitizeNode(node, root) {
+		_sanitizeElements(node, root);
+		_sanitizeAttributes(node, root);
+		if (_isDocumentFragment(node.content)) _sanitizeShadowDOM2(node.content);
+	};
+	/**
 	* _sanitizeShadowDOM
 	*
 	* @param fragment to iterate over recursively
@@ -2339,9 +2257,7 @@ function createDOMPurify() {
 		_executeHooks(hooks.beforeSanitizeShadowDOM, fragment, null);
 		while (shadowNode = shadowIterator.nextNode()) {
 			_executeHooks(hooks.uponSanitizeShadowNode, shadowNode, null);
-			_sanitizeElements(shadowNode, fragment);
-			_sanitizeAttributes(shadowNode, fragment);
-			if (_isDocumentFragment(shadowNode.content)) _sanitizeShadowDOM2(shadowNode.content);
+			_sanitizeNode(shadowNode, fragment);
 			if (_readNodeType(shadowNode) === NODE_TYPE.element) {
 				const innerSr = getShadowRoot(shadowNode);
 				if (_isDocumentFragment(innerSr)) {
@@ -2417,8 +2333,6 @@ function createDOMPurify() {
 			ALLOWED_TAGS = SET_CONFIG_ALLOWED_TAGS;
 			ALLOWED_ATTR = SET_CONFIG_ALLOWED_ATTR;
 		} else _parseConfig(cfg);
-		if (hooks.uponSanitizeElement.length > 0 || hooks.uponSanitizeAttribute.length > 0) ALLOWED_TAGS = clone(ALLOWED_TAGS);
-		if (hooks.uponSanitizeAttribute.length > 0) ALLOWED_ATTR = clone(ALLOWED_ATTR);
 		DOMPurify.removed = [];
 		const inPlace = IN_PLACE && typeof dirty !== "string" && _isNode(dirty);
 		let inPlaceNodes = [];
@@ -2447,7 +2361,7 @@ function createDOMPurify() {
 			else body.appendChild(importedNode);
 			_sanitizeAttachedShadowRoots(body);
 		} else {
-			if (!RETURN_DOM && !SAFE_FOR_TEMPLATES && !WHOLE_DOCUMENT && dirty.indexOf("<") === -1) return trustedTypesPolicy && RETURN_TRUSTED_TYPE ? _createTrustedHTML(dirty) : dirty;
+			if (!RETURN_DOM && !SAFE_FOR_TEMPLATES && !WHOLE_DOCUMENT && dirty.indexOf("<") === -1) return _signOutput(dirty);
 			body = _initDocument(dirty);
 			if (!body) return RETURN_DOM ? null : RETURN_TRUSTED_TYPE ? emptyHTML : "";
 		}
@@ -2456,11 +2370,7 @@ function createDOMPurify() {
 		try {
 			if (inPlace) _sanitizeAttachedShadowRoots(dirty);
 			const nodeIterator = _createNodeIterator(walkRoot);
-			while (currentNode = nodeIterator.nextNode()) {
-				_sanitizeElements(currentNode, walkRoot);
-				_sanitizeAttributes(currentNode, walkRoot);
-				if (_isDocumentFragment(currentNode.content)) _sanitizeShadowDOM2(currentNode.content);
-			}
+			while (currentNode = nodeIterator.nextNode()) _sanitizeNode(currentNode, walkRoot);
 			if (inPlace) _sanitizeUnvisitedNodes(dirty, inPlaceNodes);
 		} catch (error) {
 			if (inPlace) {
@@ -2485,10 +2395,14 @@ function createDOMPurify() {
 			if (ALLOWED_ATTR.shadowroot || ALLOWED_ATTR.shadowrootmode) returnNode = importNode.call(originalDocument, returnNode, true);
 			return returnNode;
 		}
-		let serializedHTML = WHOLE_DOCUMENT ? body.outerHTML : body.innerHTML;
+		const serialize = () => WHOLE_DOCUMENT ? body.outerHTML : body.innerHTML;
+		let serializedHTML = serialize();
+		if (SAFE_FOR_TEMPLATES && regExpTest(TMPL_MARKER_SERIALIZED, serializedHTML)) {
+			_scrubOwnCharacterData(body);
+			serializedHTML = serialize();
+		}
 		if (WHOLE_DOCUMENT && ALLOWED_TAGS["!doctype"] && body.ownerDocument && body.ownerDocument.doctype && body.ownerDocument.doctype.name && regExpTest(DOCTYPE_NAME, body.ownerDocument.doctype.name)) serializedHTML = "<!DOCTYPE " + body.ownerDocument.doctype.name + ">\n" + serializedHTML;
-		if (SAFE_FOR_TEMPLATES) serializedHTML = _stripTemplateExpressions(serializedHTML);
-		return trustedTypesPolicy && RETURN_TRUSTED_TYPE ? _createTrustedHTML(serializedHTML) : serializedHTML;
+		return _signOutput(serializedHTML);
 	};
 	DOMPurify.setConfig = function() {
 		let cfg = arguments.length > 0 && arguments[0] !== void 0 ? arguments[0] : {};

@@ -1,0 +1,1 @@
+"""Checks against real clients and measured material; see README.md."""

@@ -1,0 +1,1 @@
+"""Agents in editors, over the Agent Client Protocol: `toolspan acp`. Start at `server.py`."""

@@ -1,0 +1,67 @@
+"""A command or name whose extra is not installed says so, with the command that installs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+RUN = {"httpx2", "jsonschema", "markdownify", "mcp", "PIL", "pydantic", "pypdf", "yaml"}
+BLOCK = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def run_without(names: set[str], code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", BLOCK.format(names=names) + code], capture_output=True, text=True, check=False
+    )
+
+
+def test_command_without_its_extra_names_the_command_that_installs_it() -> None:
+    completed = run_without(RUN, "from toolspan.cli import main; sys.argv = ['toolspan', 'exec']; main()")
+    assert completed.returncode == 2
+    assert "toolspan exec needs httpx2, which is not installed: run " in completed.stderr
+    assert "[run]'" in completed.stderr
+    assert completed.stderr.count("\n") == 1
+
+
+def test_public_name_without_its_extra_raises_one_sentence() -> None:
+    completed = run_without(
+        RUN,
+        """
+import toolspan
+try:
+    toolspan.Session
+except toolspan.ToolspanError as error:
+    assert isinstance(error, ImportError)
+    print(error)
+""",
+    )
+    assert completed.stdout.startswith("toolspan.Session needs httpx2, which is not installed: run ")
+
+
+def test_error_in_a_package_that_is_no_extra_is_not_hidden() -> None:
+    completed = run_without({"msgspec"}, "import toolspan; toolspan.Archive")
+    assert completed.stderr.rstrip().endswith("ModuleNotFoundError: No module named 'msgspec'")
+
+
+@pytest.mark.parametrize("command", ["errors", "usage", "calls", "show --last", "doctor", "search x", "sessions"])
+def test_reading_needs_no_extra(command: str) -> None:
+    code = f"""
+from pathlib import Path
+from toolspan import sample
+from toolspan.cli import main
+sys.argv = ["toolspan", *{command.split()!r}, str(sample.archive())]
+main()
+"""
+    completed = run_without(RUN | {"pyarrow", "duckdb"}, code)
+    assert completed.returncode in (0, 1), completed.stderr
