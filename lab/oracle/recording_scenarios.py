@@ -199,8 +199,9 @@ async def _run_agent(
     recorder: Recorder, script: Sequence[ScriptStep], limits: AgentLimits, schema: dict[str, object] | None
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
+        permissions = Permissions(mode="bypassPermissions")
         session = Session(
-            permissions=Permissions.allow_all(), cwd=Path(folder), transcript=recorder, session_id=recorder.session_id
+            permissions=permissions, cwd=Path(folder), transcript=recorder, session_id=recorder.session_id
         )
         async with session:
             model = testing.ScriptedModel(script, then=say("Done."))

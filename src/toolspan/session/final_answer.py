@@ -158,7 +158,7 @@ class FinalAnswer:
             self.last_error = f"the answer does not match its schema: {error}"
             raise ToolError(f"Output does not match required schema: {error}", kind="schema_output") from error
         self.is_given = True
-        return Output(_ACCEPTED, structured_output=answer)
+        return Output(_ACCEPTED, structured=answer, structured_output=answer)
 
 
 class AnswerHooks(HookRunner):
