@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-RUN = {"httpx2", "jsonschema", "markdownify", "mcp", "PIL", "pydantic", "pypdf", "yaml"}
+RUN = {"httpx2", "jsonschema", "markdownify", "mcp", "PIL", "pydantic", "pydantic_core", "pypdf", "yaml"}
 BLOCK = """
 import sys
+from pathlib import Path
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
@@ -65,3 +67,34 @@ main()
 """
     completed = run_without(RUN | {"pyarrow", "duckdb"}, code)
     assert completed.returncode in (0, 1), completed.stderr
+
+
+@pytest.mark.parametrize("arguments", [["acp"], ["demo"], ["mcp"], ["replay"], ["run", "-p", "hi"]])
+def test_every_command_that_runs_tools_names_itself_and_its_extra(arguments: list[str]) -> None:
+    completed = run_without(RUN, f"from toolspan.cli import main; sys.argv = ['toolspan', *{arguments!r}]; main()")
+    assert completed.returncode == 2
+    assert completed.stderr.startswith(f"toolspan: toolspan {arguments[0]} needs httpx2, which is not installed: run ")
+    assert f"[{'acp' if arguments[0] == 'acp' else 'run'}]'" in completed.stderr
+    assert completed.stderr.count("\n") == 1
+
+
+def test_command_that_needs_an_extra_for_one_input_names_the_command_that_installs_it(tmp_path: Path) -> None:
+    arguments = ["policy", "check", "--tool", "WebFetch", "--input", '{"url": "https://example.org", "prompt": "x"}']
+    code = f"from toolspan.cli import main; sys.argv = ['toolspan', *{arguments!r}, '--cwd', {str(tmp_path)!r}]; main()"
+    completed = run_without(RUN, code)
+    assert completed.returncode == 2
+    assert completed.stderr.startswith("toolspan: toolspan policy needs pydantic_core, which is not installed: run ")
+    assert completed.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "subject"),
+    [
+        ("from toolspan.testing import ScriptedModel", "toolspan.testing.ScriptedModel"),
+        ("from toolspan import tool\n@tool\ndef add(a: int) -> int: ...", "@tool"),
+    ],
+)
+def test_program_without_its_extra_ends_with_one_sentence(code: str, subject: str) -> None:
+    last_line = run_without(RUN, code).stderr.rstrip().rpartition("\n")[2]
+    assert last_line.startswith(f"toolspan.errors.MissingExtra: {subject} needs ")
+    assert "[run]'" in last_line

@@ -10,7 +10,8 @@ from toolspan.errors import MissingExtra
 
 _PACKAGES = {
     "run": (
-        "httpx2", "jsonschema", "markdownify", "mcp", "mcp_types", "PIL", "pydantic", "pypdf", "referencing", "yaml"
+        "httpx2", "jsonschema", "markdownify", "mcp", "mcp_types", "PIL", "pydantic", "pydantic_core", "pypdf",
+        "referencing", "yaml"
     ),
     "acp": ("acp",),
     "anthropic": ("anthropic",),
@@ -34,11 +35,12 @@ def missing_extra(error: ImportError, purpose: str, *, extra: str | None = None)
     the package.
     """
     package = (error.name or "").partition(".")[0]
-    if package not in _EXTRAS or not isinstance(error, ModuleNotFoundError):
+    if package not in _EXTRAS or not isinstance(error, (ModuleNotFoundError, MissingExtra)):
         return None
     extra = extra or _EXTRAS[package]
-    package = "google-genai" if package == "google" else package
-    return MissingExtra(f"{purpose} needs {package}, which is not installed: run {install_command(extra)}")
+    distribution = "google-genai" if package == "google" else package
+    message = f"{purpose} needs {distribution}, which is not installed: run {install_command(extra)}"
+    return MissingExtra(message, name=package)
 
 
 def install_command(extra: str) -> str:

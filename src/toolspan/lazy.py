@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     """Return a module-level `__getattr__` for a package; `homes` maps names to modules in the package.
 
-    A home that ends with `:*` refers to the module itself.
+    A home that ends with `:*` refers to the module itself, and one that begins with `.` is in the parent package.
     """
 
     def get_export(name: str) -> object:
@@ -21,7 +21,7 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], obje
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, _, attribute = homes[name].partition(":")
         try:
-            loaded = import_module(f"{package}.{module}")
+            loaded = import_module(f".{module}", package)
         except ImportError as error:
             from toolspan.extras import missing_extra
 

@@ -115,11 +115,7 @@ class LazyCommandGroup(click.Group):
         try:
             command: click.Command = getattr(import_module(module), attribute)
         except ImportError as error:
-            from toolspan.extras import missing_extra
-
-            if (missing := missing_extra(error, f"toolspan {cmd_name}")) is None:
-                raise
-            raise _CommandError(str(missing)) from error
+            raise _missing_extra(error, cmd_name) or error from error
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -168,6 +164,8 @@ class LazyCommandGroup(click.Group):
                 return result
         except ToolspanError as error:
             raise _CommandError(str(error)) from error
+        except ModuleNotFoundError as error:  # only some inputs need the package
+            raise _missing_extra(error, ctx.invoked_subcommand or "") or error from error
         except BrokenPipeError as error:  # click would exit with code 1
             raise click.exceptions.Exit(EXIT_OUTPUT_CLOSED) from error
 
@@ -179,6 +177,15 @@ class _CommandError(click.ClickException):
         from toolspan.cli.output import warn
 
         warn(self.message, file)
+
+
+def _missing_extra(error: ImportError, command: str) -> _CommandError | None:
+    """Return the message about a package of an extra, or None if it is another package."""
+    from toolspan.extras import missing_extra
+
+    # The extra `acp` includes `run`, so that one command installs both.
+    missing = missing_extra(error, f"toolspan {command}", extra="acp" if command == "acp" else None)
+    return missing and _CommandError(str(missing))
 
 
 _OLD_NAMES = {"dialect": "client"}

@@ -9,29 +9,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolspan.session.models.history import check_history
-from toolspan.session.models.scripted import (
-    ApiError,
-    ScriptedFailure,
-    ScriptedModel,
-    ScriptedReply,
-    ScriptExhausted,
-    cut,
-    drop,
-    fail,
-    garble,
-    last_result_texts,
-    load_script,
-    refuse,
-    say,
-    think,
-    use,
-)
-from toolspan.testing.claude_builder import TranscriptBuilder
-from toolspan.testing.claude_results import Body, project_name
-from toolspan.testing.codex_builder import RolloutBuilder
+from toolspan.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from toolspan.session.models.history import check_history
+    from toolspan.session.models.scripted import (
+        ApiError,
+        ScriptedFailure,
+        ScriptedModel,
+        ScriptedReply,
+        ScriptExhausted,
+        cut,
+        drop,
+        fail,
+        garble,
+        last_result_texts,
+        load_script,
+        refuse,
+        say,
+        think,
+        use,
+    )
+    from toolspan.testing.claude_builder import TranscriptBuilder
+    from toolspan.testing.claude_results import Body, project_name
+    from toolspan.testing.codex_builder import RolloutBuilder
     from toolspan.testing.model_server import ModelServer
 
 
@@ -59,10 +60,17 @@ __all__ = [
     "use",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name == "ModelServer":  # imported on demand, so that `python -m` can run the module
-        from toolspan.testing.model_server import ModelServer
-
-        return ModelServer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+_NAMES_BY_MODULE = {
+    ".session.models.history": "check_history",
+    ".session.models.scripted": (
+        "ApiError ScriptedFailure ScriptedModel ScriptedReply ScriptExhausted cut drop fail garble last_result_texts"
+        " load_script refuse say think use"
+    ),
+    "claude_builder": "TranscriptBuilder",
+    "claude_results": "Body project_name",
+    "codex_builder": "RolloutBuilder",
+    "model_server": "ModelServer",
+}
+__getattr__ = lazy_exports(
+    __name__, {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
+)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NotRequired, Union, get_args, get_origin, get_type_hints
 
 from toolspan.errors import BadTool
+from toolspan.extras import missing_extra
 from toolspan.runtime.schema.check import Schema, type_name
 from toolspan.runtime.schema.issues import Invalid, Issue, IssueCode, Parse, Path, Valid
 
@@ -47,8 +48,12 @@ def derive_schema(function: Callable[..., object], *, context: type, names: Mapp
 
     Raises:
         BadTool: the parameters cannot be described by a schema.
+        MissingExtra: pydantic is not installed.
     """
-    from pydantic_core import PydanticSerializationError, to_jsonable_python
+    try:
+        from pydantic_core import PydanticSerializationError, to_jsonable_python
+    except ImportError as error:
+        raise missing_extra(error, "@tool") or error from error
 
     hints = _resolve_hints(function, context, names)
     parameters = list(_check_parameters(function, hints))
