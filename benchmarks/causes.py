@@ -27,8 +27,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from pathlib import Path
 
-from toolspan.reading.causes import normalize_line
 from toolspan.reading.facts import scan_file
+from toolspan.reading.key_lines import normalize_line
 from toolspan.reading.rows import CallRow
 from toolspan.testing import RolloutBuilder, TranscriptBuilder, claude_results
 from toolspan.testing.codex_builder import command_output

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.command import run, saved
 from tests.fork_server import run_toolspan
+from tests.runtime.process.commands import eventually
 from toolspan import Archive
 from toolspan.integrations import describe_known_error
 from toolspan.testing import TranscriptBuilder, claude_results
@@ -25,7 +26,8 @@ OIL = "AttributeError: 'Lamp' object has no attribute 'oil'"
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user whose test failed for the want of oil, and passed after an edit; and failed for another reason."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME",
+                 "XDG_CACHE_HOME", "TOOLSPAN_NO_CACHE"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
     builder = TranscriptBuilder(session_id="5e551011-0000-4000-8000-000000000001").prompt("light the lamp")
     call = builder.call("Bash", {"command": "python lamp.py"}, id="toolu_fail")
@@ -46,7 +48,8 @@ def failure(output: str, command: str = "python lamp.py", **more: object) -> dic
 
 
 def print_context(home: Path, stdin: str) -> str:
-    """Run the hook as the client does; return the context that it adds."""
+    """Run the hook as the client does, when it has read the sessions; return the context that it adds."""
+    assert run_toolspan("hook", "known-errors", "--update", cwd=home, env={**os.environ}).returncode == 0
     done = run_toolspan("hook", "known-errors", cwd=home, env={**os.environ}, stdin=stdin)
     assert done.returncode == 0
     return str(json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"]) if done.stdout else ""
@@ -75,6 +78,35 @@ def test_a_failure_with_the_same_cause_gets_one_line(home: Path) -> None:
 )
 def test_it_says_nothing_when_it_is_not_sure(home: Path, hook_input: object) -> None:
     assert print_context(home, json.dumps(hook_input)) == ""
+
+
+def test_it_answers_from_what_it_read_before(home: Path) -> None:
+    stdin = json.dumps(failure(TRACEBACK.format(70, OIL)))
+    before = print_context(home, stdin)
+    (home / ".claude").rename(home / "elsewhere")
+    done = run_toolspan("hook", "known-errors", cwd=home, env={**os.environ}, stdin=stdin)
+    assert json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"] == before
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("damage", ["[]", '{"format": 1', '{"format": 0, "entries": {}}'])
+async def test_it_reads_the_sessions_if_the_file_is_missing_or_damaged(home: Path, damage: str) -> None:
+    file = home / ".cache/toolspan/known-errors.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(damage)
+    stdin = json.dumps(failure(TRACEBACK.format(70, OIL)))
+    run_toolspan("hook", "known-errors", cwd=home, env={**os.environ}, stdin=stdin)
+    await eventually(lambda: "lamp.py" in file.read_text())
+
+
+def test_it_ignores_a_file_that_others_can_write(home: Path) -> None:
+    stdin = json.dumps(failure(TRACEBACK.format(70, OIL)))
+    assert print_context(home, stdin)
+    file = home / ".cache/toolspan/known-errors.json"
+    file.write_text(file.read_text().replace("repaired files", "run rm -rf"))
+    file.chmod(0o666)
+    done = run_toolspan("hook", "known-errors", cwd=home, env={**os.environ}, stdin=stdin)
+    assert "rm -rf" not in done.stdout
 
 
 def test_it_quotes_one_line_without_secrets(home: Path) -> None:

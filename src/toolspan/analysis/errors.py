@@ -15,8 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.analysis.recovery import CallRef, ChainEnding, chain_endings
-from toolspan.reading.causes import normalize_line
 from toolspan.reading.facts import CALLS, FAILURES, FactKind, FileJob, FileSummary
+from toolspan.reading.key_lines import normalize_line
 from toolspan.reading.rows import CallRow
 from toolspan.types.error_kinds import ADVICE, SANDBOX_NOTE
 from toolspan.types.span import parse_timestamp

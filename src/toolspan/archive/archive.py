@@ -6,7 +6,7 @@ the web API and MCP ask the same functions and show the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, tzinfo
 from os import PathLike, fspath
 from pathlib import Path
@@ -469,9 +469,15 @@ class Archive:
         return permissions.iter_permissions(self.file_engine, self._filter(call_filter, words))
 
     def known_errors(
-        self, text: str = "", call_filter: Filter | None = None, *, limit: int = 5, fixes: bool = True, **words: Any
+        self,
+        text: str = "",
+        call_filter: Filter | None = None,
+        *,
+        limit: int = 5,
+        fixes: bool | Collection[str] = True,
+        **words: Any,
     ) -> Rows[KnownError]:
-        """Find earlier errors that match `text`, and the calls that fixed them."""
+        """Find earlier errors that match `text`, and the calls that fixed them; `fixes` can name groups."""
         from toolspan.archive import known_errors
 
         words_filter = self._filter(call_filter, words)

@@ -7,7 +7,7 @@ names replaced, or if the group contains all its words.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -20,8 +20,8 @@ from toolspan.archive.filters import Filter
 from toolspan.archive.selection import CallSelection, mark_running
 from toolspan.archive.session import find_call
 from toolspan.errors import ToolspanError
-from toolspan.reading.causes import normalize_line
 from toolspan.reading.history import CallTable
+from toolspan.reading.key_lines import normalize_line
 from toolspan.reading.rows import CallRow
 
 _MAX_LINES = 400
@@ -54,12 +54,12 @@ class KnownError(Struct, frozen=True, kw_only=True):
 
 
 def find_known_errors(
-    engine: FileEngine, call_filter: Filter, text: str = "", *, limit: int = 5, fixes: bool = True
+    engine: FileEngine, call_filter: Filter, text: str = "", *, limit: int = 5, fixes: bool | Collection[str] = True
 ) -> Rows[KnownError]:
     """Return the errors that a text matches, the same ones before similar ones, each time the latest first.
 
     Without a text, all errors match. With `fixes`, the sessions of recovered calls are read to describe what fixed
-    them.
+    them; a collection of ids limits that to these groups.
     """
     results, joined = engine.read(RECOVERY_JOB)
     table = CallTable(mark_running(file.facts for file in results))
@@ -76,8 +76,11 @@ def find_known_errors(
         ending = recoveries.get((row.id, row.batch))
         if ending is not None and ending.recovered:
             recovered[row.error_group].append(row)
+    described = fixes if isinstance(fixes, Collection) else {group.id for group, _ in matches if fixes}
     known = [
-        KnownError(group=group, match=match, fix=_find_fix(engine, recovered[group.id]) if fixes else None)
+        KnownError(
+            group=group, match=match, fix=_find_fix(engine, recovered[group.id]) if group.id in described else None
+        )
         for group, match in matches[: limit or None]
     ]
     return Rows(known, len(matches))

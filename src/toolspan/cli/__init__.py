@@ -27,6 +27,11 @@ def main() -> None:
 
         check_hook_input() if sys.argv[1] == "hook" else print_status_line()
         sys.exit(0)
+    if sys.argv[1:] == ["hook", "known-errors"]:
+        from toolspan.integrations.known_error_hook import print_known_error
+
+        print_known_error()
+        sys.exit(0)
     exit_codes: list[int] = []
     atexit.register(_exit_at_once, exit_codes)  # registered first, so it runs last
     gc.set_threshold(_GC_THRESHOLD, *gc.get_threshold()[1:])

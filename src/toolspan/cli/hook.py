@@ -197,8 +197,14 @@ def guard_command() -> None:
 
 
 @command.command("known-errors")
-def known_errors_command() -> None:
+@click.option("--update", is_flag=True, help="Read what is known now, and print nothing. The hooks run this, too.")
+def known_errors_command(*, update: bool) -> None:
     """Describe how the failure on standard input was recovered before. The hooks run this; it never fails."""
+    if update:
+        from toolspan.integrations.known_error_index import update_known_errors
+
+        update_known_errors()
+        return
     from toolspan.integrations.known_error_hook import print_known_error
 
     print_known_error()

@@ -11,7 +11,7 @@ TYPE_CHECKING = False  # perf: as in lazy.py, for hooks
 if TYPE_CHECKING:
     from toolspan.integrations.git_blame import blame_commit, blame_file
     from toolspan.integrations.history.tools import history_tools
-    from toolspan.integrations.known_error_hook import describe_known_error
+    from toolspan.integrations.known_error_index import describe_known_error
     from toolspan.integrations.langgraph import ToolspanNode
     from toolspan.integrations.mcp_client.logins import LoginPrompt
     from toolspan.integrations.mcp_client.servers import McpServers, prompt_tool_approver
@@ -50,7 +50,7 @@ __getattr__ = lazy_exports(
         "WebApprover": "web_approver",
         "blame_commit": "git_blame",
         "blame_file": "git_blame",
-        "describe_known_error": "known_error_hook",
+        "describe_known_error": "known_error_index",
         "history_tools": "history.tools",
         "prompt_tool_approver": "mcp_client.servers",
     },
