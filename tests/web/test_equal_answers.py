@@ -186,6 +186,10 @@ OTHERS: dict[str, tuple[Ask, list[str], str | None, dict[str, str], list[dict[st
         ["files", "--path", VIEWS, "--between", FIRST, LAST], "file/diff",
         {"path": VIEWS, "from": FIRST, "to": LAST}, [{}],
     ),
+    "blame_recorded": (
+        lambda archive, _: _encode(*archive.blame_recorded(VIEWS, LAST)), [], "file/blame",
+        {"path": VIEWS, "at": LAST}, [{}],
+    ),
     "compare_periods": (
         lambda archive, words: _encode(archive.compare_periods("2026-11-05", **words)),
         ["compare", "--at", "2026-11-05"], None, {}, [{}, {"tool": "Bash"}, {"project": "paperboat"}],
@@ -235,7 +239,7 @@ def test_every_other_question_has_one_answer(server: Server, question: str, word
     ask, command, path, params, _ = OTHERS[question]
     expected = ask(Archive(sample.archive()), words)
 
-    if command:  # the overview is for the transcripts of the user only
+    if command:  # the overview is for the transcripts of the user only; `blame` is about a file on disk
         options = option_words(words)
         assert rows(run(*command, sample.archive(), "--json", *options, code=None)) == expected
     if path is None:

@@ -354,6 +354,18 @@ def test_files_show_the_numbers_of_the_command_and_open_a_history(ui_server: UiS
     assert page.problems() == []
 
 
+def test_each_line_of_a_file_names_who_wrote_it(ui_server: UiServer, page: Browser) -> None:
+    (history,) = command_rows("files", ui_server.workspace.path("plan.md"), ui_server.archive, "--contents")
+    call = history["points"][2]["call"]
+    page.open(f"/files?path={ui_server.workspace.path('plan.md')}&at={call}&show=blame", "[data-test=blame] code")
+    assert page.texts("[data-test=blame] code") == ["two"]
+    assert page.run("return document.querySelector('[data-test=blame] a').pathname") == f"/call/{call}"
+    assert page.barriers() == []
+    page.click("[data-test=blame] a")
+    page.wait("location.pathname.startsWith('/call/')")
+    assert page.problems() == []
+
+
 def test_an_edit_links_to_the_whole_file_before_and_after_it(ui_server: UiServer, page: Browser) -> None:
     (history,) = command_rows("files", ui_server.workspace.path("plan.md"), ui_server.archive, "--contents")
     for number, (before, after) in ((1, ("The file did not exist.", "one")), (3, ("two", "<b>three</b>"))):

@@ -504,6 +504,14 @@ class Archive:
             self.file_engine, self._filter(call_filter, words), path, text, names=names, until=until
         )
 
+    def blame_recorded(
+        self, path: str, point: str | None = None, call_filter: Filter | None = None, **words: Any
+    ) -> Blame:
+        """Return which call and prompt wrote each line of a recorded file at a point: `CALL` or `before:CALL`."""
+        from toolspan.archive import blame
+
+        return blame.blame_point(self.file_engine, self._filter(call_filter, words), path, point)
+
     def files(
         self,
         call_filter: Filter | None = None,

@@ -12,12 +12,12 @@ from msgspec import Struct
 from toolspan.analysis.file_history.archive import FileArchive, archive_about
 from toolspan.analysis.file_history.changes import FileChange
 from toolspan.analysis.file_history.content import RecoveredContent
-from toolspan.analysis.file_history.shell_writes import path_ends_with
+from toolspan.analysis.file_history.shell_writes import path_ends_with, printable_path
 from toolspan.analysis.line_origins import Certainty, Origins, split_lines, trace_lines
 from toolspan.analysis.prompts import PROMPTS
 from toolspan.archive.answers import Rows
 from toolspan.archive.engine import FileEngine, read_all
-from toolspan.archive.files import select_files
+from toolspan.archive.files import find_archive, parse_point, resolve_point, select_files
 from toolspan.archive.filters import Filter
 from toolspan.errors import NotFound, SourceError
 from toolspan.reading.discovery import TranscriptFile
@@ -89,6 +89,28 @@ def blame_lines(
     changes.sort(key=lambda pair: pair[1].at or pair[1].requested or "")
     origins = _trace(lines, changes)
     return Blame(path, _make_rows(engine, lines, origins), recorded)
+
+
+def blame_point(engine: FileEngine, call_filter: Filter, name: str, point: str | None = None) -> Blame:
+    """Return who wrote each line of a recorded file at a point, such as `CALL` or `before:CALL`; by default at last.
+
+    Raises:
+        NotFound: no call changed the file, or its content at that point is not known.
+    """
+    archive, path = find_archive(select_files(engine, call_filter), name, engine.reporter, call_filter)
+    before, after = (None, None) if point is None else parse_point(point)
+    call, side = resolve_point(archive, path, before, after)
+    content = archive.content(path, call, side).content
+    if not isinstance(content, str):
+        raise NotFound(f"the content of {printable_path(path)} at this point is not known")
+    changes = archive.changes_to(path)
+    calls = [change.call for change in changes]
+    count = len(calls)
+    if call in calls:
+        count = calls.index(call) if side == "before" else len(calls) - calls[::-1].index(call)
+    lines = split_lines(content)
+    origins = _trace(lines, [(archive, change) for change in changes[:count]])
+    return Blame(path, _make_rows(engine, lines, origins), [path])
 
 
 def _archive_about(engine: FileEngine, files: Sequence[TranscriptFile], name: str) -> FileArchive:

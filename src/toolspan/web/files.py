@@ -1,4 +1,5 @@
-"""Routes about files: the history of one file, its contents, the difference of two points, and restoring it.
+"""Routes about files: the history of one file, its contents, the
+difference of two points, who wrote its lines, and restoring it.
 
 A path in a request is used only if a call in the served transcripts changed the file at that path, so that a request
 cannot access any other file.
@@ -44,6 +45,7 @@ class FileRoutes:
             Route("/api/files", self.list_files),
             Route("/api/file", self.history),
             Route("/api/file/diff", self.difference),
+            Route("/api/file/blame", self.blame),
             Route("/api/file/restore", self.restore, methods=["POST"]),
         ]
 
@@ -72,6 +74,13 @@ class FileRoutes:
         ends = [_check_point(request.query_params.get(name, "")) for name in ("from", "to")]
         params = (("path", path), ("from", ends[0]), ("to", ends[1]))
         question = Question("file_difference", params, self._answers.roots)
+        return respond(request, await self._answers.ask(question))
+
+    async def blame(self, request: Request) -> Response:
+        """Answer with the lines of a file at a point, each with the call, session and prompt that wrote it."""
+        path = await self._check_path(request.query_params.get("path", ""))
+        at = _check_point(request.query_params.get("at", ""))
+        question = Question("file_blame", (("path", path), ("at", at)), self._answers.roots)
         return respond(request, await self._answers.ask(question))
 
     async def restore(self, request: Request) -> Response:

@@ -285,6 +285,10 @@ def _file_difference(call: _Call) -> _Rows:
     return [call.archive.file_difference(call.params["path"], call.params["from"], call.params["to"])]
 
 
+def _file_blame(call: _Call) -> _Rows:
+    return call.archive.blame_recorded(call.params["path"], call.params["at"])
+
+
 def _compare(call: _Call) -> _Rows:
     a, b, *folders = call.names
     return [call.open_archive(folders).compare(a, b, **call.options())]
@@ -356,6 +360,7 @@ _QUESTIONS: dict[str, Callable[[_Call], _Rows]] = {
     "files": _files,
     "file_contents": _file_contents,
     "file_difference": _file_difference,
+    "file_blame": _file_blame,
     "restore": _restore,
     "repair": _repair,
     "redaction": _redaction,

@@ -241,6 +241,7 @@ function Points({ data, query, setQuery }) {
             ["content", "Content"],
             ["change", "This change"],
             ["compare", "Compare"],
+            ["blame", "Who wrote it"],
           ].map(
             ([key, title]) =>
               html`<button key=${key} type="button"
@@ -266,7 +267,9 @@ function Points({ data, query, setQuery }) {
             : show === "compare"
               ? html`<${Compare} path=${path} from=${points[Math.min(from, at)]}
               to=${points[Math.max(from, at)]} />`
-              : html`<${Content} path=${path} point=${point} />`
+              : show === "blame" && typeof point.content === "string"
+                ? html`<${Blame} path=${path} point=${point} />`
+                : html`<${Content} path=${path} point=${point} />`
         }
         ${
           data.disagreements.length
@@ -345,6 +348,28 @@ function Compare({ path, from, to }) {
       html`<p class="faint">
         from ${one.confidence} to ${other.confidence} content</p><${DiffLines} key=${diff} diff=${diff} />`}<//>`;
 }
+
+// Each line with the call that wrote it; of neighbouring lines by the same call, the first one names it.
+function Blame({ path, point }) {
+  const answer = useApi("file/blame", { path, at: pointName(point) });
+  return html`<${Answer} of=${answer} what="who wrote it">
+    ${(rows) =>
+      html`<ol class="blame" data-test="blame">${rows.map(
+        (row, n) =>
+          html`<li key=${n}><span class="by">${row.call === rows[n - 1]?.call && n ? "" : html`<${Writer} row=${row} />`}
+        </span><code>${row.text || " "}</code></li>`,
+      )}</ol>`}<//>`;
+}
+
+const Writer = ({ row }) =>
+  row.call
+    ? html`<a href=${href("/call/:id", { id: row.call }, { session: row.session })} title=${row.prompt ?? ""}>
+      ${[dateTime(parseTime(row.at)), row.certainty === "likely" && "likely", row.model ?? row.client]
+        .filter(Boolean)
+        .join(" · ")}</a> <a class="faint" href=${href("/session/:id", { id: row.session })}>${
+        row.prompt?.split("\n")[0] || `session ${shortId(row.session)}`
+      }</a>`
+    : html`<span class="faint">by hand or unknown</span>`;
 
 function Restore({ path, point }) {
   const [state, setState] = useState(null);
