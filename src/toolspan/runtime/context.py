@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from toolspan.runtime.sandbox.active import ActiveSandbox
     from toolspan.runtime.sinks import Emitter
     from toolspan.runtime.tool import Toolset
+    from toolspan.tools.files.working_tree import WorkingTree
 
 
 T = TypeVar("T")
@@ -133,6 +134,10 @@ class Workspace:
     """The launcher for subagents; None if there is no model to run them."""
     tracking: Tracking = field(default_factory=lambda: Tracking("main"))
     model: str | None = None
+    permission_mode: str = "default"
+    """The mode in which the session started; a call may have changed it since."""
+    working_tree: WorkingTree | None = None
+    """The files in the git repository as of the last command, if their changes are recorded."""
     adopt_hooks: AdoptHooks | None = None
     """A function that registers the hooks of a launched skill; None to ignore them."""
     uses_project_skills: bool = True

@@ -198,6 +198,7 @@ def build_parts(setup: SessionSetup, callbacks: SessionCallbacks) -> SessionPart
         setup.sandbox,
         session_id=setup.start.session_id,
         model=setup.model,
+        permission_mode=policies.mode,
         added_folders=policies.folders,
         adopt_hooks=skills.load_skill_hooks,
         ask_about_domain=lambda host, port: ask_about_domain(host, port, runner.runner_context),

@@ -55,6 +55,7 @@ from toolspan.shell.readonly import is_read_only
 from toolspan.shell.syntax import NO_CONTROL_CHARACTERS
 from toolspan.tools.files.changes import rename_inputs
 from toolspan.tools.files.shell_views import describe_rewritten_files, record_shell_views
+from toolspan.tools.files.working_tree import FindChanges, watch_command
 from toolspan.tools.ripgrep import find_ripgrep
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
 from toolspan.types.error_kinds import ErrorKind, find_sandbox_note
@@ -190,6 +191,8 @@ class _BashRequest:
 
 
 async def _run_bash(request: _BashRequest, ctx: ToolContext, shell: ShellValues) -> Output | ToolFailure:
+    is_watched = shell.records_edits and not request.background and not is_read_only(request.command)
+    find_changes = await watch_command(ctx) if is_watched else None
     with _open_cwd_file() as cwd_file:
         try:
             running = await _start_command(request, cwd_file, ctx, shell)
@@ -228,7 +231,16 @@ async def _run_bash(request: _BashRequest, ctx: ToolContext, shell: ShellValues)
         exit = _read_sandbox_exit(running, exit)
     final_cwd = Path(os.fsdecode(lines[-1])) if lines[-1].startswith(b"/") else None
     result = _finished_output(running, exit, final_cwd, ctx)
+    if find_changes is not None and exit.code == 0 and isinstance(result, Output):
+        result = await _record_changes(result, find_changes)
     return result if running.sandboxed is None else _report_violations(running, result, exit, ctx)
+
+
+async def _record_changes(output: Output, find_changes: FindChanges) -> Output:
+    changes = await find_changes()
+    if changes is None or not isinstance(output.structured, dict):
+        return output
+    return structs.replace(output, structured={**output.structured, "bashEditDiff": changes})
 
 
 def _read_sandbox_exit(running: _RunningCommand, exit: ExitStatus) -> ExitStatus:

@@ -214,6 +214,7 @@ class ShellValues:
     error_slack: int = 1_000
     """The number of characters by which the output of a failed command may exceed the limit before it is cut."""
     exports_session_id: bool = True  # add the session id to the environment
+    records_edits: bool = True  # the files that a command changed are recorded in some modes
     rejects_control_characters: bool = True  # a command with characters that a terminal hides is invalid
 
 

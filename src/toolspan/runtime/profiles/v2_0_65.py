@@ -70,7 +70,7 @@ V2_0_65 = base.Profile(
         overflow="lines", expects_output=False, killed_at_timeout=frozenset(), tenths=True,
         moved_keeps_output=False,
         environment={"CLAUDECODE": "1", "CLAUDE_CODE_ENTRYPOINT": "sdk-cli", "GIT_EDITOR": "true"},
-        error_slack=0, exports_session_id=False, rejects_control_characters=False,
+        error_slack=0, exports_session_id=False, rejects_control_characters=False, records_edits=False,
     ),
     tasks=base.TaskValues(
         notifies=False, forgets_ended=False, loose_output=True, has_exit_line=False, stores_todos=True,
