@@ -240,19 +240,19 @@ def _row_checksum(row: CacheRow) -> int:
     return zlib.crc32(row.value, zlib.crc32("\0".join([*row.key, row.stamp]).encode()))
 
 
-def _delete_rows(database: sqlite3.Connection, numbers: Sequence[tuple[int]]) -> None:
-    for table in ("file", "body"):
-        database.executemany(f"DELETE FROM {table} WHERE id = ?", numbers)
-
-
 def _sweep_missing_files(database: sqlite3.Connection, day: int) -> None:
-    """Remove rows for missing files, at most once a day."""
+    """Remove rows for missing files, at most once a day.
+
+    perf: of the rows, which may be millions, only the paths that are missing are kept in memory.
+    """
     if database.execute("SELECT 1 FROM swept WHERE day = ?", (day,)).fetchone():
         return
     database.execute("DELETE FROM swept")
     database.execute("INSERT INTO swept VALUES (?)", (day,))
-    rows = database.execute("SELECT id, path FROM file").fetchall()
-    _delete_rows(database, [(number,) for number, path in rows if not is_url(path) and not _exists(path)])
+    paths = (path for (path,) in database.execute("SELECT DISTINCT path FROM file"))
+    missing = [(path,) for path in paths if not is_url(path) and not _exists(path)]
+    database.executemany("DELETE FROM body WHERE id IN (SELECT id FROM file WHERE path = ?)", missing)
+    database.executemany("DELETE FROM file WHERE path = ?", missing)
 
 
 def _exists(path: str) -> bool:
@@ -278,7 +278,8 @@ def _shrink_to_limit(database: sqlite3.Connection, limit: int) -> None:
         excess -= size
         if excess <= 0:
             break
-    _delete_rows(database, evicted)
+    for table in ("file", "body"):
+        database.executemany(f"DELETE FROM {table} WHERE id = ?", evicted)
 
 
 _NANOSECONDS_PER_SECOND = 1_000_000_000
