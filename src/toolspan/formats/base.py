@@ -11,6 +11,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -228,6 +229,10 @@ class TranscriptFormat(ABC):
     file_globs: ClassVar[tuple[str, ...]]
     """Glob patterns for ripgrep that match every transcript; they may match other files too."""
 
+    def load_module(self, name: str) -> Any:
+        """Import a module of the format."""
+        return import_module(f"{type(self).__module__}.{name}")
+
     # Detection
 
     prefixes: ClassVar[tuple[bytes, ...]] = ()
@@ -280,9 +285,13 @@ class TranscriptFormat(ABC):
         """Return the name of the folder for the sessions of `cwd`, if such folders are named after it."""
         return None
 
-    @abstractmethod
     def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
-        """Return whether a session worked in a folder."""
+        """Return whether a session worked in a folder: by default, whether its first line has it as `cwd`."""
+        from msgspec import json
+
+        from toolspan.formats.source import read_first_line
+
+        return b'"cwd":' + json.encode(folder) in read_first_line(path)
 
     def agent_origin(self, path: Path) -> AgentOrigin:
         """Return the metadata stored beside a subagent's file."""
@@ -417,7 +426,7 @@ class TranscriptFormat(ABC):
     has_local_bodies: ClassVar[bool] = False
     """True if the lines around a call are enough to show it, so that the rest of a large file is not read."""
     is_writable: ClassVar[bool] = False
-    """True if `write_session` can write sessions."""
+    """True if the module `new_session` of the format can write sessions."""
     is_repairable: ClassVar[bool] = False
     """True if `repair` can write a valid copy of a damaged session."""
 
@@ -460,7 +469,10 @@ class TranscriptFormat(ABC):
 
     def equivalent_call(self, call: PortableCall) -> tuple[str, dict[str, object] | str] | None:
         """Return the tool and input of an equivalent call by this client's model, or None if it has no such tool."""
-        return None
+        if not self.is_writable:
+            return None
+        equivalent: tuple[str, dict[str, object] | str] | None = self.load_module("new_session").equivalent_call(call)
+        return equivalent
 
     def write_session(self, conversation: Conversation, home: Path | None = None) -> WrittenSession:
         """Write a conversation as a new session, below `home` instead of the user's folder if it is given.
@@ -469,7 +481,10 @@ class TranscriptFormat(ABC):
             ToolspanError: sessions in this format cannot be written.
             OSError: the file cannot be written.
         """
-        raise ToolspanError(f"sessions of {self.title} cannot be written")
+        if not self.is_writable:
+            raise ToolspanError(f"sessions of {self.title} cannot be written")
+        written: WrittenSession = self.load_module("new_session").write_session(conversation, home or self.home())
+        return written
 
     def repair(self, path: Path, *, write: bool = True) -> RepairResult:
         """Write a valid copy of a damaged session, or only return the changes if `write` is false.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,13 +25,14 @@ class ParsedFormat(TranscriptFormat):
     nested_key: ClassVar[str | None] = None
     """The key of a list of documents within a document, if the client embeds subagents so."""
 
-    @abstractmethod
     def make_parser(self) -> RecordParser:
-        """Return a parser for the records of one file."""
+        """Return a parser for the records of one file: by default, `Parser` of the module `records` of the format."""
+        parser: RecordParser = self.load_module("records").Parser()
+        return parser
 
     def tools(self) -> Mapping[str, ToolShape]:
-        """Return the types of the inputs of the client's tools."""
-        return {}
+        """Return the types of the inputs of the client's tools: by default, `TOOLS` of that module."""
+        return getattr(self.load_module("records"), "TOOLS", {})
 
     def document_key(self, beginning: bytes) -> str | None:
         """Return the key of the list of records, if a file that begins so is one JSON document."""

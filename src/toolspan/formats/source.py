@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _SKIP_SIZE = 1 << 20
+HEADER_BYTES = 1 << 13
 _UNCHECKED_SIZE = 4 << 20
 """The decompressed bytes that any file may have, whatever its ratio."""
 _MAX_EXPANSION = 250
@@ -419,6 +420,15 @@ def _read_exactly(stream: IO[bytes], length: int) -> bytes:
 
 
 T = TypeVar("T")
+
+
+def read_first_line(path: Path | str) -> bytes:
+    """Return the beginning of the first line of a file, without spaces after colons; empty if it cannot be read."""
+    try:
+        line = source_for_path(path).read(0, HEADER_BYTES).partition(b"\n")[0]
+    except SourceError:
+        return b""
+    return line.replace(b'": "', b'":"')
 
 
 def read_small_json(path: Path, kind: type[T], limit: int) -> T | None:

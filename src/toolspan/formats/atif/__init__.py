@@ -13,7 +13,6 @@ from toolspan.formats.parsed_format import ParsedFormat
 from toolspan.formats.source import source_for_path
 
 if TYPE_CHECKING:
-    from toolspan.formats.record_parser import RecordParser
     from toolspan.types.inputs import ToolInput
 
 _NAME = re.compile(r"(?:(?P<stem>.+)\.)?(?:trajectory|atif)\.json")
@@ -79,8 +78,3 @@ class AtifFormat(ParsedFormat):
 
         inputs = (other.narrow_input(tool, data) for other in all_formats() if other is not self)
         return next((found for found in inputs if not isinstance(found, UnknownInput)), UnknownInput(data=data))
-
-    def make_parser(self) -> RecordParser:
-        from toolspan.formats.atif.records import AtifParser
-
-        return AtifParser()

@@ -1,4 +1,4 @@
-"""The steps of an ATIF trajectory. Start at `AtifParser.parse`.
+"""The steps of an ATIF trajectory. Start at `Parser.parse`.
 
 The format has no fields for states, errors and times of calls. `toolspan export --format atif` writes them under
 `extra.toolspan`; without it, a call with a result has succeeded as far as the trajectory shows.
@@ -47,7 +47,7 @@ _VOICES: dict[str, MessageAuthor] = {"user": "prompt", "agent": "text"}
 _ALL_VOICES = frozenset(get_args(MessageAuthor))
 
 
-class AtifParser(RecordParser):
+class Parser(RecordParser):
     """Parser for the steps of a trajectory, followed by its subagents, each before its own steps."""
 
     known_types = frozenset({"user", "agent", "system", "trajectory"})

@@ -18,7 +18,6 @@ from toolspan.formats.base import (
     RunningProcess,
     TextSide,
     TranscriptFormat,
-    WrittenSession,
 )
 from toolspan.formats.claude import paths
 from toolspan.formats.side_files import session_folder
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from toolspan.formats.base import ReadScope
     from toolspan.formats.checks import ResumeBehavior
     from toolspan.formats.claude.reader import ClaudeReader
-    from toolspan.formats.conversation import Conversation, PortableCall
     from toolspan.formats.jsonl import LineChunk
     from toolspan.formats.source import Source
     from toolspan.types.inputs import ToolInput
@@ -204,17 +202,6 @@ class ClaudeFormat(TranscriptFormat):
 
     def resume_command(self, session: str, path: Path) -> str:
         return f"claude --resume {session}"
-
-    def equivalent_call(self, call: PortableCall) -> tuple[str, dict[str, object] | str] | None:
-        from toolspan.formats.claude.new_session import equivalent_call
-
-        return equivalent_call(call)
-
-    def write_session(self, conversation: Conversation, home: Path | None = None) -> WrittenSession:
-        from toolspan.formats.claude.new_session import write_session
-
-        session, path = write_session(conversation, home or self.home())
-        return WrittenSession(session, path)
 
     def repair(self, path: Path, *, write: bool = True) -> RepairResult:
         from toolspan.formats.claude.repair import repair_session

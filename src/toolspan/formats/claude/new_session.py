@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import msgspec
 
+from toolspan.formats.base import WrittenSession
 from toolspan.formats.claude.paths import project_name
 from toolspan.formats.conversation import (
     Conversation,
@@ -30,12 +31,12 @@ _TOOLS: dict[type[inputs.ToolInput], str] = {
 }  # fmt: skip
 
 
-def write_session(conversation: Conversation, home: Path) -> tuple[str, Path]:
-    """Write the session below the client's folder `home`, and return its id and file."""
+def write_session(conversation: Conversation, home: Path) -> WrittenSession:
+    """Write the session below the client's folder `home`."""
     session = str(uuid4())
     path = home / "projects" / project_name(conversation.cwd) / f"{session}.jsonl"
     write_records(path, _make_records(conversation, session))
-    return session, path
+    return WrittenSession(session, path)
 
 
 def _make_records(conversation: Conversation, session: str) -> Iterator[Fields]:

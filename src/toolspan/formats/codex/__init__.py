@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from toolspan.errors import SourceError
-from toolspan.formats.base import FileName, LiveReader, PluginPlaces, TranscriptFormat, WrittenSession
-from toolspan.formats.source import Source, source_for_path
+from toolspan.formats.base import FileName, LiveReader, PluginPlaces, TranscriptFormat
+from toolspan.formats.source import HEADER_BYTES, Source, read_first_line
 
 if TYPE_CHECKING:
     from toolspan.formats.base import ReadScope
     from toolspan.formats.codex.reader import RolloutReader
-    from toolspan.formats.conversation import Conversation, PortableCall
     from toolspan.formats.jsonl import LineChunk
     from toolspan.types.inputs import ToolInput
 
@@ -41,7 +39,6 @@ _OUTPUT_HEADER = re.compile(
     r"(?:(?:Chunk ID|Wall time|Exit code|Process exited with code|Process running with session ID|Original token count"
     r"|Total output lines)\b[^\n]*\n)+(?:Output:(?:\n|\Z))?"
 )
-_HEADER_BYTES = 1 << 13
 """The number of bytes that contain a rollout's ids and folder, which precede long instructions."""
 _OWNER_IDS = re.compile(rb'"(session_id|parent_thread_id)":"([^"\\]+)"')
 
@@ -98,7 +95,7 @@ class CodexFormat(TranscriptFormat):
 
     def owning_session(self, path: Path, name: FileName) -> str | None:
         """Return the session or parent thread recorded in a rollout's first line."""
-        header_ids = dict(_OWNER_IDS.findall(_read_header(path)))
+        header_ids = dict(_OWNER_IDS.findall(read_first_line(path)))
         owner = header_ids.get(b"session_id") or header_ids.get(b"parent_thread_id")
         return owner.decode("utf-8", "replace") if owner else name.session_id
 
@@ -106,7 +103,7 @@ class CodexFormat(TranscriptFormat):
         """Return the file name parts of a subagent's rollout if its first line refers to `session`."""
         if name.session_id == session:
             return None
-        header = _read_header(path)
+        header = read_first_line(path)
         if not any(f'"{key}":"{session}"'.encode() in header for key in ("parent_thread_id", "session_id")):
             return None
         return name._replace(role="agent", agent_id=name.session_id, session_id=session)
@@ -115,10 +112,6 @@ class CodexFormat(TranscriptFormat):
         """Return the configuration and the folder of skills."""
         folder = self.home() if project is None else project / self.home_name
         return PluginPlaces(folder / "config.toml", folder / "skills")
-
-    def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
-        """Return whether a rollout's first line records `folder` as its working folder."""
-        return b'"cwd":' + msgspec.json.encode(folder) in _read_header(path)
 
     def agent_paths(self, path: Path, started_agents: Sequence[str]) -> list[Path]:
         """Return the subagents' rollouts that are in the same folder."""
@@ -131,7 +124,7 @@ class CodexFormat(TranscriptFormat):
         """Return a reader for a rollout or an old document."""
         from toolspan.formats.codex.reader import RolloutReader
 
-        document = chunk is not None and self.is_document(bytes(chunk.data[chunk.start : chunk.end][:_HEADER_BYTES]))
+        document = chunk is not None and self.is_document(bytes(chunk.data[chunk.start : chunk.end][:HEADER_BYTES]))
         return RolloutReader(source, document=document)
 
     def make_live_reader(self, source: Source) -> LiveReader | None:
@@ -167,28 +160,8 @@ class CodexFormat(TranscriptFormat):
     def resume_command(self, session: str, path: Path) -> str:
         return f"codex resume {session}"
 
-    def equivalent_call(self, call: PortableCall) -> tuple[str, dict[str, object] | str] | None:
-        from toolspan.formats.codex.new_session import equivalent_call
-
-        return equivalent_call(call)
-
-    def write_session(self, conversation: Conversation, home: Path | None = None) -> WrittenSession:
-        from toolspan.formats.codex.new_session import write_session
-
-        session, path = write_session(conversation, home or self.home())
-        return WrittenSession(session, path)
-
 
 def parse_thread_id(stem: str) -> str | None:
     """Return the thread id in a rollout's file name without suffixes."""
     matched = _ROLLOUT_NAME.fullmatch(stem)
     return matched["thread"] if matched else None
-
-
-def _read_header(path: Path | str) -> bytes:
-    """Return the beginning of a rollout's first line, without spaces after colons."""
-    try:
-        header = source_for_path(path).read(0, _HEADER_BYTES).partition(b"\n")[0]
-    except SourceError:
-        return b""
-    return header.replace(b'": "', b'":"')

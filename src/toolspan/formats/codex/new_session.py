@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
+from toolspan.formats.base import WrittenSession
 from toolspan.formats.conversation import (
     Conversation,
     Fields,
@@ -23,13 +24,13 @@ from toolspan.types import inputs
 _VERSION = "0.169.0"
 
 
-def write_session(conversation: Conversation, home: Path) -> tuple[str, Path]:
-    """Write the session below the client's folder `home`, and return its id and file."""
+def write_session(conversation: Conversation, home: Path) -> WrittenSession:
+    """Write the session below the client's folder `home`."""
     thread, now = str(new_uuid7()), datetime.now(UTC)
     name = f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{thread}.jsonl"
     path = home / "sessions" / f"{now:%Y/%m/%d}" / name
     write_records(path, _make_records(conversation, thread, now))
-    return thread, path
+    return WrittenSession(thread, path)
 
 
 def _make_records(conversation: Conversation, thread: str, now: datetime) -> Iterator[Fields]:

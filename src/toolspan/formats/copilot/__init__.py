@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from msgspec import json
-
-from toolspan.errors import SourceError
 from toolspan.formats.base import FileName
 from toolspan.formats.parsed_format import ParsedFormat
-from toolspan.formats.source import source_for_path
-
-if TYPE_CHECKING:
-    from toolspan.formats.record_parser import RecordParser, ToolShape
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LAST_LINE = re.compile(r"(?:\A|\n)<shellId: \S+ (?:completed|exited)[^>\n]*>\s*\Z")
-_HEADER_BYTES = 1 << 12
 
 
 class CopilotFormat(ParsedFormat):
@@ -53,23 +44,5 @@ class CopilotFormat(ParsedFormat):
             return FileName("session", stem, None, stem, None)
         return None
 
-    def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
-        """Return whether the first event has `folder`."""
-        try:
-            header = source_for_path(path).read(0, _HEADER_BYTES).partition(b"\n")[0]
-        except SourceError:
-            return False
-        return b'"cwd":' + json.encode(folder) in header
-
     def command_output(self, text: str) -> str:
         return _LAST_LINE.sub("", text)
-
-    def make_parser(self) -> RecordParser:
-        from toolspan.formats.copilot.records import CopilotParser
-
-        return CopilotParser()
-
-    def tools(self) -> Mapping[str, ToolShape]:
-        from toolspan.formats.copilot.records import TOOLS
-
-        return TOOLS

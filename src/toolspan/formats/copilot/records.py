@@ -1,4 +1,4 @@
-"""The events in a Copilot CLI session, with those of its subagents. Start at `CopilotParser.parse`."""
+"""The events in a Copilot CLI session, with those of its subagents. Start at `Parser.parse`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _ERRORS: ErrorTexts = (
 )
 
 
-class CopilotParser(RecordParser):
+class Parser(RecordParser):
     """Parser for the events of one session."""
 
     def __init__(self) -> None:

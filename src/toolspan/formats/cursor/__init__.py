@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from toolspan.formats.base import FileName
 from toolspan.formats.parsed_format import ParsedFormat
-
-if TYPE_CHECKING:
-    from toolspan.formats.record_parser import RecordParser, ToolShape
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FOLDER = "agent-transcripts"
@@ -54,16 +50,6 @@ class CursorFormat(ParsedFormat):
 
     def agents_folder(self, path: Path) -> Path | None:
         return (path.parent if path.parent.name == path.stem else path.with_suffix("")) / "subagents"
-
-    def make_parser(self) -> RecordParser:
-        from toolspan.formats.cursor.records import CursorParser
-
-        return CursorParser()
-
-    def tools(self) -> Mapping[str, ToolShape]:
-        from toolspan.formats.cursor.records import TOOLS
-
-        return TOOLS
 
 
 def _project(folders: Sequence[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""The messages in a Cursor CLI transcript. Start at `CursorParser.parse`.
+"""The messages in a Cursor CLI transcript. Start at `Parser.parse`.
 
 The client records neither times nor tokens, and mostly no results, so the outcome of most calls is not known.
 """
@@ -45,7 +45,7 @@ _NOT_RECORDED = StateInference(
 )
 
 
-class CursorParser(RecordParser):
+class Parser(RecordParser):
     """Parser for the messages of one transcript."""
 
     known_types = frozenset({"user", "assistant"})

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from toolspan.errors import SourceError
 from toolspan.formats.base import FileName
 from toolspan.formats.parsed_format import ParsedFormat
 from toolspan.formats.source import read_small_json
-
-if TYPE_CHECKING:
-    from toolspan.formats.record_parser import RecordParser, ToolShape
 
 _MAIN = "main"
 _EXIT_LINE = re.compile(r"(?:\A|\n)Command failed with exit code: -?\d+\.\s*\Z")
@@ -86,13 +82,3 @@ class KimiFormat(ParsedFormat):
 
     def command_output(self, text: str) -> str:
         return _EXIT_LINE.sub("", text)
-
-    def make_parser(self) -> RecordParser:
-        from toolspan.formats.kimi.records import KimiParser
-
-        return KimiParser()
-
-    def tools(self) -> Mapping[str, ToolShape]:
-        from toolspan.formats.kimi.records import TOOLS
-
-        return TOOLS

@@ -1,6 +1,6 @@
-"""The events in a Kimi journal. Start at `KimiParser.parse`.
+"""The events in a Kimi journal. Start at `Parser.parse`.
 
-`KimiParser` understands the journals of Kimi Code; `_parse_older` those of the client before it.
+`Parser` understands the journals of Kimi Code; `_parse_older` those of the client before it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _NUMBERED_ID = re.compile(r"[A-Za-z]\w*[_:]\d+")
 """Ids that some models number, so that other sessions have the same ones."""
 
 
-class KimiParser(RecordParser):
+class Parser(RecordParser):
     """Parser for the events of one journal."""
 
     def __init__(self) -> None:

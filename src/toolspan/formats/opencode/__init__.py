@@ -14,7 +14,6 @@ from toolspan.formats.source import Source
 
 if TYPE_CHECKING:
     from toolspan.formats.container import Member
-    from toolspan.formats.record_parser import RecordParser, ToolShape
 
 _DATABASE_NAME = re.compile(r"opencode(?:-[\w.-]+)?\.db")
 _SESSION_ID = re.compile(r"ses_\w+")
@@ -120,13 +119,3 @@ class OpenCodeFormat(ParsedFormat):
     def command_output(self, text: str) -> str:
         output = _METADATA.sub("", text)
         return "" if output.strip() == "(no output)" else output
-
-    def make_parser(self) -> RecordParser:
-        from toolspan.formats.opencode.records import OpenCodeParser
-
-        return OpenCodeParser()
-
-    def tools(self) -> Mapping[str, ToolShape]:
-        from toolspan.formats.opencode.records import TOOLS
-
-        return TOOLS

@@ -1,4 +1,4 @@
-"""The records of an OpenCode session: the session, its messages and their parts. Start at `OpenCodeParser.parse`.
+"""The records of an OpenCode session: the session, its messages and their parts. Start at `Parser.parse`.
 
 An exported document has the same objects, with the parts of a message below it.
 """
@@ -76,7 +76,7 @@ _ERROR_KINDS: ErrorTexts = (
 )
 
 
-class OpenCodeParser(RecordParser):
+class Parser(RecordParser):
     """Parser for the rows of one session."""
 
     known_types = frozenset({

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolspan.errors import SourceError
 from toolspan.formats.base import FileName, WrittenSession
 from toolspan.formats.parsed_format import ParsedFormat
-from toolspan.formats.source import source_for_path
 
 if TYPE_CHECKING:
-    from toolspan.formats.conversation import Conversation, PortableCall
-    from toolspan.formats.record_parser import RecordParser, ToolShape
+    from toolspan.formats.conversation import Conversation
 
 _SESSION_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z_(?P<id>[\w-]+)\.jsonl")
 _ENTRY_TYPES = frozenset({
@@ -23,7 +20,6 @@ _ENTRY_TYPES = frozenset({
     "label", "session_info", "custom", "custom_message",
 })  # fmt: skip
 _EXIT_LINE = re.compile(r"(?:\A|\n+)Command exited with code -?\d+\s*\Z")
-_HEADER_BYTES = 1 << 12
 
 
 class PiFormat(ParsedFormat):
@@ -63,39 +59,13 @@ class PiFormat(ParsedFormat):
         project = folders[-1] if folders and folders[-1].startswith("--") else None
         return FileName("session", matched["id"], None, matched["id"], project)
 
-    def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
-        """Return whether the header records `folder`."""
-        from msgspec import json
-
-        try:
-            header = source_for_path(path).read(0, _HEADER_BYTES).partition(b"\n")[0]
-        except SourceError:
-            return False
-        return b'"cwd":' + json.encode(folder) in header.replace(b'": "', b'":"')
-
     def command_output(self, text: str) -> str:
         return _EXIT_LINE.sub("", text)
-
-    def make_parser(self) -> RecordParser:
-        from toolspan.formats.pi.records import PiParser
-
-        return PiParser()
-
-    def tools(self) -> Mapping[str, ToolShape]:
-        from toolspan.formats.pi.records import TOOLS
-
-        return TOOLS
 
     def resume_command(self, session: str, path: Path) -> str:
         return f"pi --session {path}"
 
-    def equivalent_call(self, call: PortableCall) -> tuple[str, dict[str, object] | str] | None:
-        from toolspan.formats.pi.new_session import equivalent_call
-
-        return equivalent_call(call)
-
     def write_session(self, conversation: Conversation, home: Path | None = None) -> WrittenSession:
         from toolspan.formats.pi.new_session import write_session
 
-        session, path = write_session(conversation, self.roots()[0] if home is None else home / "sessions")
-        return WrittenSession(session, path)
+        return write_session(conversation, self.roots()[0] if home is None else home / "sessions")

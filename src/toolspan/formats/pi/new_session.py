@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
+from toolspan.formats.base import WrittenSession
 from toolspan.formats.conversation import (
     Conversation,
     Fields,
@@ -25,13 +26,13 @@ from toolspan.types import inputs
 _API, _PROVIDER = "anthropic-messages", "anthropic"
 
 
-def write_session(conversation: Conversation, root: Path) -> tuple[str, Path]:
-    """Write the session below `root` and return its id and file."""
+def write_session(conversation: Conversation, root: Path) -> WrittenSession:
+    """Write the session below `root`."""
     session, now = str(new_uuid7()), format_time(datetime.now(UTC))
     project = re.sub(r"[/\\:]", "-", conversation.cwd.removeprefix("/"))
     path = root / f"--{project}--" / f"{re.sub(r'[:.]', '-', now)}_{session}.jsonl"
     write_records(path, _make_records(conversation, session, now))
-    return session, path
+    return WrittenSession(session, path)
 
 
 def _make_records(conversation: Conversation, session: str, now: str) -> Iterator[Fields]:

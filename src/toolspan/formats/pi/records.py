@@ -1,4 +1,4 @@
-"""The records of a Pi session: a header, then entries with a parent. Start at `PiParser.parse`."""
+"""The records of a Pi session: a header, then entries with a parent. Start at `Parser.parse`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _ERRORS: ErrorTexts = (
 _STOPPED = frozenset({"aborted", "error"})
 
 
-class PiParser(RecordParser):
+class Parser(RecordParser):
     """Parser for the entries of one session."""
 
     known_types = frozenset({

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import msgspec
 
 from toolspan.errors import SourceError
 from toolspan.formats.base import AgentOrigin, FileName
 from toolspan.formats.parsed_format import ParsedFormat
-from toolspan.formats.source import read_small_json, source_for_path
-
-if TYPE_CHECKING:
-    from toolspan.formats.record_parser import RecordParser, ToolShape
+from toolspan.formats.source import read_small_json
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_HEADER_BYTES = 1 << 12
 _MAX_META_BYTES = 1 << 16
 
 
@@ -58,14 +51,6 @@ class QwenFormat(ParsedFormat):
             return FileName("agent", stem, agent, folders[-1], folders[-3] if len(folders) > 2 else None)
         return None
 
-    def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
-        """Return whether the first record has `folder`."""
-        try:
-            header = source_for_path(path).read(0, _HEADER_BYTES).partition(b"\n")[0]
-        except SourceError:
-            return False
-        return b'"cwd":' + msgspec.json.encode(folder) in header
-
     def agent_origin(self, path: Path) -> AgentOrigin:
         """Return the call and the type in the metadata file beside a subagent's file."""
         meta = read_small_json(path.with_suffix(".meta.json"), dict[str, object], _MAX_META_BYTES) or {}
@@ -87,13 +72,3 @@ class QwenFormat(ParsedFormat):
         from toolspan.formats.labelled_output import parse_labelled_output
 
         return parse_labelled_output(text)
-
-    def make_parser(self) -> RecordParser:
-        from toolspan.formats.qwen.records import QwenParser
-
-        return QwenParser()
-
-    def tools(self) -> Mapping[str, ToolShape]:
-        from toolspan.formats.qwen.records import TOOLS
-
-        return TOOLS

@@ -1,4 +1,4 @@
-"""The records of a Qwen Code chat. Start at `QwenParser.parse`.
+"""The records of a Qwen Code chat. Start at `Parser.parse`.
 
 The client's own telemetry repeats each call and request, and those of subagents. Only the time and the status of calls
 are taken from it.
@@ -87,7 +87,7 @@ _TASK = re.compile(
 _BACKGROUND_AGENT = re.compile(r"\ABackground agent launched successfully\.\s+task_id: (\S+)")
 
 
-class QwenParser(RecordParser):
+class Parser(RecordParser):
     """Parser for the records of one chat."""
 
     known_types = frozenset({"user", "assistant", "tool_result", "system"})
