@@ -1,4 +1,4 @@
-"""Write `src/toolspan/prices/prices.json` from the genai-prices package (`pip install genai-prices`).
+"""Write `src/toolspan/prices.json` from the genai-prices package (`pip install genai-prices`).
 
 Run it when vendors change their prices; the file records the version it was made from and the date.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from genai_prices.data import providers
 
-TARGET = Path(__file__).parents[1] / "src/toolspan/prices/prices.json"
+TARGET = Path(__file__).parents[1] / "src/toolspan/prices.json"
 PROVIDERS = {"anthropic": "claude", "openai": "", "google": "gemini"}
 """The providers to include, and the beginning of the model names to take from each."""
 FIELDS = {

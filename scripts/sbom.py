@@ -24,7 +24,7 @@ from typing import Any
 VENDOR = Path("src/toolspan/web/static/vendor/vendor.toml")
 DATA = (
     ("gitleaks rules", "8.30.1", "MIT", "toolspan/redaction/gitleaks.json"),
-    ("genai-prices data", "0.2.1", "MIT", "toolspan/prices/prices.json"),
+    ("genai-prices data", "0.2.1", "MIT", "toolspan/prices.json"),
 )
 OWN = "toolspan"
 NAME = re.compile(r"[A-Za-z0-9._-]+")

@@ -13,7 +13,7 @@ import msgspec
 from toolspan.cli.host import (
     FaultReporter,
     HostOptions,
-    handle_signals,
+    cancel_on_signal,
     host_options,
     model_options,
     open_model,
@@ -64,19 +64,11 @@ async def _serve(
         from toolspan.integrations.acp.server import serve_editor
     except ImportError as error:
         raise missing_extra(error, "`toolspan acp`") or error from error
-    code = 0
-
-    def on_signal(number: int) -> bool:
-        nonlocal code
-        code = 128 + number
-        return True
-
     model = open_model(model_spec, base_url)
     find_model = partial(make_subagent_model, main=model_spec or "", base_url=base_url)
     with closing(FaultReporter("toolspan acp")) as faults:
         try:
-            async with anyio.create_task_group() as group:
-                handle_signals(on_signal, group.cancel_scope)
+            with cancel_on_signal() as ended:
                 await serve_editor(
                     transport,
                     {
@@ -88,7 +80,6 @@ async def _serve(
                     },
                     {"limits": AgentLimits(turns=max_turns), "find_model": find_model},
                 )
-                group.cancel_scope.cancel()
         finally:
             await model.close()
-    return code
+    return ended.code or 0

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-import shutil
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,22 +10,20 @@ import click
 from toolspan.archive.words import format_count
 from toolspan.cli.output import combine_options, escape_unprintable, print_json
 from toolspan.errors import InvalidFilter
-from toolspan.formats.registry import recorded_format
-from toolspan.formats.side_files import HOOK_LOG_NAME
 from toolspan.integrations.claude_hooks import (
     EVENT_MIN_VERSIONS,
-    VersionTuple,
+    count_recorded_sessions,
     events_for,
+    hook_command,
     installed_hooks,
+    installed_version,
     other_hook_files,
+    parse_version,
     plan_install,
     plan_uninstall,
 )
 from toolspan.integrations.settings_change import SettingsChange
 from toolspan.runtime.settings import SettingsPaths
-
-_VERSION_PATTERN = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
-_VERSION_TIMEOUT_SECONDS = 10
 
 
 @click.group("hook")
@@ -63,17 +56,7 @@ _target_options = combine_options(
 @click.option("--known-errors", is_flag=True, help="Also tell the model how the same failure was recovered before.")
 @click.pass_context
 def install(
-    ctx: click.Context,
-    /,
-    *,
-    project: bool,
-    yes: bool,
-    as_json: bool,
-    client: str | None,
-    approve: bool,
-    guard: bool,
-    keep: bool,
-    known_errors: bool,
+    ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool, client: str | None, **hooks: bool
 ) -> None:
     """Add the hooks to the client's settings, after showing the change.
 
@@ -93,42 +76,22 @@ def install(
 
     To turn one of these off, install again without it.
     """
+    names = [name.replace("_", "-") for name, is_wanted in hooks.items() if is_wanted]
     if path := other_hook_files().get(client or ""):
-        if not guard or approve or keep or known_errors or project:
+        if names != ["guard"] or project:
             raise InvalidFilter(f"--client {client} takes --guard, and no other hooks")
-        change = plan_install(path, None, ("PreToolUse",), guard_command=_hook_command_line("guard"))
-        _install(ctx, change, f"Hook added. Open /hooks in {client}, and trust it there.", yes=yes, as_json=as_json)
+        change = plan_install(path, None, ("PreToolUse",), "guard")
+        _apply(ctx, change, f"Hook added. Open /hooks in {client}, and trust it there.", yes=yes, as_json=as_json)
         return
-    if client is None:
-        version = _installed_client_version()
-    elif match := _VERSION_PATTERN.fullmatch(client):
-        version = tuple(map(int, match.groups()))
-    else:
+    version = installed_version() if client is None else parse_version(client)
+    if client is not None and version is None:
         raise click.BadParameter(f"{client!r} is not a version such as 2.1.327")
     events = events_for(version)
-    if known_errors and "PostToolUseFailure" not in events:
+    if "known-errors" in names and "PostToolUseFailure" not in events:
         since = ".".join(map(str, EVENT_MIN_VERSIONS["PostToolUseFailure"]))
         raise InvalidFilter(f"--known-errors needs Claude Code {since} or later; --client names the version")
-    change = plan_install(
-        _settings_file(project=project),
-        _hook_command_line("record"),
-        events,
-        approve_command=_hook_command_line("approve") if approve else None,
-        guard_command=_hook_command_line("guard") if guard else None,
-        keep_command=f"({shlex.join(_program())} keep --quiet >/dev/null 2>&1 &)" if keep else None,
-        known_errors_command=_hook_command_line("known-errors") if known_errors else None,
-    )
-    _install(ctx, change, "Hooks added. New sessions will be recorded.", yes=yes, as_json=as_json)
-
-
-def _install(ctx: click.Context, change: SettingsChange, text: str, *, yes: bool, as_json: bool) -> None:
-    if not change:
-        _print_result(change, "The hooks are already installed.", as_json=as_json, done=False)
-    elif _confirm_change(change, "Add these hooks?", yes=yes, as_json=as_json):
-        change.apply(installs=True)
-        _print_result(change, text, as_json=as_json)
-    else:
-        ctx.exit(1)
+    change = plan_install(_settings_file(project=project), hook_command("record"), events, *names)
+    _apply(ctx, change, "Hooks added. New sessions will be recorded.", yes=yes, as_json=as_json)
 
 
 @command.command("uninstall")
@@ -141,14 +104,9 @@ def uninstall(ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool,
         raise click.BadParameter(f"{client!r} is not one of {', '.join(other_hook_files())}")
     path = _settings_file(project=project) if client is None else other_hook_files()[client]
     change = plan_uninstall(path)
-    if not change:
-        _print_result(change, "The hooks are not installed.", as_json=as_json, done=False)
-    elif _confirm_change(change, "Remove these hooks?", yes=yes, as_json=as_json):
-        change.apply(installs=False)
-        restored = "is as it was before" if change.is_exact else "has other changes since then, which were kept"
-        _print_result(change, f"Hooks removed. The settings file {restored}.", as_json=as_json)
-    else:
-        ctx.exit(1)
+    restored = "is as it was before" if change.is_exact else "has other changes since then, which were kept"
+    text = f"Hooks removed. The settings file {restored}."
+    _apply(ctx, change, text, yes=yes, as_json=as_json, installs=False)
 
 
 @command.command("status")
@@ -163,9 +121,7 @@ def status(*, as_json: bool) -> None:
     commands_by_scope = {name: installed_hooks(path) for name, path in files.items()}
     answers = {name: any("hook approve" in line for lines in commands.values() for line in lines)
                for name, commands in commands_by_scope.items()}  # fmt: skip
-    sessions = 0
-    with suppress(OSError):
-        sessions = sum(1 for root in recorded_format().roots() for _ in root.glob(f"*/*/{HOOK_LOG_NAME}"))
+    sessions = count_recorded_sessions()
     if as_json:
         rows = {
             name: {"path": str(files[name]), "events": list(commands_by_scope[name]), "approve": answers[name]}
@@ -224,45 +180,24 @@ def _settings_file(*, project: bool) -> Path:
     return places.local_file if project else places.user_file
 
 
-def _installed_client_version() -> VersionTuple | None:
-    program = shutil.which("claude")
-    if program is None:
-        return None
-    try:
-        process = subprocess.run(
-            [program, "--version"], capture_output=True, timeout=_VERSION_TIMEOUT_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = _VERSION_PATTERN.match(process.stdout.decode(errors="replace"))
-    return None if match is None else tuple(map(int, match.groups()))
-
-
-def _program() -> list[str]:
-    program = Path(sys.argv[0])
-    if program.name.startswith("toolspan") and program.is_file():
-        return [str(program.absolute())]
-    return [sys.executable, "-m", "toolspan"]
-
-
-def _hook_command_line(name: str) -> str:
-    """Return the shell command for the hooks. It uses an absolute path and always succeeds."""
-    return f"{shlex.join([*_program(), 'hook', name])} 2>/dev/null || true"
-
-
-def _confirm_change(change: SettingsChange, question: str, *, yes: bool, as_json: bool) -> bool:
+def _apply(
+    ctx: click.Context, change: SettingsChange, text: str, *, yes: bool, as_json: bool, installs: bool = True
+) -> None:
+    """Make a change if it is confirmed, and print `text`. JSON output has the change even if it is not made."""
+    confirmed = bool(change) and yes
+    if change and not as_json:
+        for line in change.diff_lines():
+            click.echo(escape_unprintable(line, keep="\t"))
+        question = "Add these hooks?" if installs else "Remove these hooks?"
+        confirmed = yes or click.confirm(question, default=False)
+    if confirmed:
+        change.apply(installs=installs)
     if as_json:
-        if not yes:
-            _print_result(change, "", as_json=True, done=False)
-        return yes
-    for line in change.diff_lines():
-        click.echo(escape_unprintable(line, keep="\t"))
-    return yes or click.confirm(question, default=False)
-
-
-def _print_result(change: SettingsChange, text: str, *, as_json: bool, done: bool = True) -> None:
-    if as_json:
-        row = {"path": str(change.path), "changed": done, "diff": list(change.diff_lines())}
+        row = {"path": str(change.path), "changed": confirmed, "diff": list(change.diff_lines())}
         print_json(row | {"exact": change.is_exact})
-    else:
+    elif not change:
+        click.echo("The hooks are already installed." if installs else "The hooks are not installed.")
+    elif confirmed:
         click.echo(text)
+    if change and not confirmed:
+        ctx.exit(1)

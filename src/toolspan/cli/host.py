@@ -387,6 +387,26 @@ def handle_signals(on_signal: Callable[[int], bool], scope: anyio.CancelScope) -
         asyncio.get_running_loop().add_signal_handler(number, handle, number)
 
 
+class SignalExit:
+    """The exit code of a command that a signal ended; None if none did."""
+
+    code: int | None = None
+
+
+@contextmanager
+def cancel_on_signal() -> Iterator[SignalExit]:
+    """Run a block, and cancel it when a signal comes. See `handle_signals`."""
+    ended = SignalExit()
+
+    def on_signal(number: int) -> bool:
+        ended.code = 128 + number
+        return True
+
+    with anyio.CancelScope() as scope:
+        handle_signals(on_signal, scope)
+        yield ended
+
+
 class StandardOutput:
     """A wrapper for standard output that reports a write failure once."""
 

@@ -18,7 +18,7 @@ from toolspan.cli.host import (
     FaultReporter,
     HostOptions,
     SessionSource,
-    handle_signals,
+    cancel_on_signal,
     host_options,
     make_session,
     open_terminal,
@@ -102,10 +102,8 @@ def command(
 
 
 async def _serve_history(tools: Sequence[Tool], transport: StdioTransport) -> None:
-    async with anyio.create_task_group() as group:
-        handle_signals(lambda _: True, group.cancel_scope)
+    with cancel_on_signal():
         await serve_history(tools, transport)
-        group.cancel_scope.cancel()
 
 
 async def _run_server(
@@ -114,24 +112,13 @@ async def _run_server(
     structured: bool,  # noqa: FBT001
     tools: Sequence[Tool],
 ) -> int:
-    code = 0
-
-    def on_signal(number: int) -> bool:
-        nonlocal code
-        code = 128 + number
-        return True
-
     faults = FaultReporter("toolspan mcp")
     source = SessionSource(transcript=session_options.transcript_target)
     with open_terminal(enabled=session_options.ask) as terminal, closing(faults):
-        async with (
-            make_session(session_options, source, terminal=terminal, direct=[faults.on_event]) as session,
-            anyio.create_task_group() as group,
-        ):
-            handle_signals(on_signal, group.cancel_scope)
-            await serve(session, transport, structured=structured, history=tools)
-            group.cancel_scope.cancel()
-    return code
+        async with make_session(session_options, source, terminal=terminal, direct=[faults.on_event]) as session:
+            with cancel_on_signal() as ended:
+                await serve(session, transport, structured=structured, history=tools)
+    return ended.code or 0
 
 
 _server_options = combine_options(

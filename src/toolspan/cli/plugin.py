@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +20,7 @@ from toolspan.integrations.plugin import (
     plugin_clients,
     write_plugin_folder,
 )
-from toolspan.integrations.settings_change import SettingsChange
+from toolspan.integrations.settings_change import SettingsChange, program_command
 
 
 @click.group("plugin")
@@ -86,14 +85,6 @@ def write(folder: Path) -> None:
     """
     for path in write_plugin_folder(folder, ["toolspan", "mcp", "--history"]):
         click.echo(path)
-
-
-def program_command() -> list[str]:
-    """Return the command that starts this program from any folder."""
-    program = Path(sys.argv[0])
-    if program.name.startswith("toolspan") and program.is_file():
-        return [str(program.absolute())]
-    return [sys.executable, "-m", "toolspan"]
 
 
 def _named_clients(clients: Sequence[str]) -> Sequence[str]:

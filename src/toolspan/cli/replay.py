@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from toolspan.archive.words import format_count, plain_line
-from toolspan.cli.host import handle_signals
+from toolspan.cli.host import cancel_on_signal
 from toolspan.cli.output import (
     combine_options,
     escape_markup,
@@ -110,27 +110,14 @@ async def _run_replay(options: _ReplayOptions) -> int:
         replay = Replay(transcripts, scratch, recorded=recorded, limits=limits, client=client, sandbox=sandbox)
         printer = _ReplayPrinter(options, replay, recorded_version(transcripts))
         printer.print_start(folder, commit, scratch)
-        code: int | None = None
-        failure: Exception | None = None
-
-        def on_signal(number: int) -> bool:
-            nonlocal code
-            code = 128 + number
-            return True
-
-        async with anyio.create_task_group() as group:
-            handle_signals(on_signal, group.cancel_scope)
-            try:
+        try:
+            with cancel_on_signal() as ended:
                 await replay.run(printer.print_outcome)
-            except Exception as error:  # noqa: BLE001 - raised below, outside the task group, which would wrap it
-                failure = error
-            group.cancel_scope.cancel()
-        if sandbox is not None:
-            await sandbox.close()
-        if failure is not None:
-            raise failure
-        if code is not None:
-            return code
+        finally:
+            if sandbox is not None:
+                await sandbox.close()
+        if ended.code is not None:
+            return ended.code
         printer.print_summary(scratch)
     return EXIT_DIFFERENT if replay.summary.differs else 0
 

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from toolspan.types.inputs import decode_json_or_text
+
 
 def _parse_number(text: str) -> Decimal:
     try:
@@ -51,14 +53,7 @@ def decode_readable(data: bytes) -> Any:
 
     Bytes that are not JSON are returned as a string.
     """
-    try:
-        return decode_document(data)
-    except ValueError:
-        readable = data.decode("utf-8", "replace")
-    try:
-        return decode_document(readable.encode())
-    except ValueError:
-        return readable
+    return decode_json_or_text(data, decode_document)
 
 
 def _decode_slowly(data: bytes) -> Any:

@@ -6,21 +6,26 @@ Changes are planned first, and uninstalling restores the file byte for byte unle
 
 from __future__ import annotations
 
-import json
-import os
 import re
+import shlex
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from toolspan.errors import ToolspanError
-from toolspan.formats.registry import all_formats
+from toolspan.formats.registry import all_formats, recorded_format
+from toolspan.formats.side_files import HOOK_LOG_NAME
 from toolspan.integrations.settings_change import (
     JsonObject,
     SettingsChange,
     encode_settings,
     parse_settings,
-    read_backup,
+    plan_edit,
+    plan_removal,
+    program_command,
     read_file,
 )
 from toolspan.runtime.settings.load import SettingsError, json_type_name, object_at
@@ -41,9 +46,41 @@ not support an event ignores the whole file, including permissions, so an event 
 uncertain.
 """
 _OUR_COMMAND = re.compile(r"\btoolspan\b.* (?:hook (?:record|approve|guard|known-errors)|keep --quiet)\b")
+_EVENTS = {"approve": "PermissionRequest", "guard": "PreToolUse", "known-errors": "PostToolUseFailure"}
+"""The hooks that are installed only if asked for, and the event of each."""
+_CLIENT_VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
+_VERSION_TIMEOUT_SECONDS = 10
 _HOOK_TIMEOUT = 5
 APPROVE_SECONDS = 60
 """The number of seconds that the client waits for an answer on the page before it shows its own dialog."""
+
+
+def parse_version(text: str) -> VersionTuple | None:
+    """Return a client version, or None if the text is not one."""
+    match = _CLIENT_VERSION.fullmatch(text)
+    return None if match is None else tuple(map(int, match.groups()))
+
+
+def installed_version() -> VersionTuple | None:
+    """Return the version of `claude` on the PATH, or None if it cannot be found out."""
+    program = shutil.which("claude")
+    if program is None:
+        return None
+    try:
+        process = subprocess.run(
+            [program, "--version"], capture_output=True, timeout=_VERSION_TIMEOUT_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _CLIENT_VERSION.match(process.stdout.decode(errors="replace"))
+    return None if match is None else parse_version(match[0])
+
+
+def count_recorded_sessions() -> int:
+    """Return the number of sessions in which the hooks have recorded something."""
+    with suppress(OSError):
+        return sum(1 for root in recorded_format().roots() for _ in root.glob(f"*/*/{HOOK_LOG_NAME}"))
+    return 0
 
 
 def events_for(version: VersionTuple | None) -> tuple[str, ...]:
@@ -52,57 +89,41 @@ def events_for(version: VersionTuple | None) -> tuple[str, ...]:
     return tuple(event for event, since in EVENT_MIN_VERSIONS.items() if since <= client_version)
 
 
-def plan_install(
-    path: Path,
-    command: str | None,
-    events: Sequence[str],
-    *,
-    approve_command: str | None = None,
-    guard_command: str | None = None,
-    keep_command: str | None = None,
-    known_errors_command: str | None = None,
-) -> SettingsChange:
+def hook_command(name: str) -> str:
+    """Return the shell command of a hook. It uses an absolute path and always succeeds."""
+    return f"{shlex.join([*program_command(), 'hook', name])} 2>/dev/null || true"
+
+
+def plan_install(path: Path, command: str | None, events: Sequence[str], *names: str) -> SettingsChange:
     """Plan the installation of toolspan's hooks. The plan is empty if they are already installed.
 
-    `command` records waits for permission, which is of no use in Codex. `approve_command` answers permission requests,
-    and `guard_command` stops calls at limits; without them, no hook decides anything. `keep_command` runs when a
-    session ends, and `known_errors_command` after a call has failed.
+    `command` records waits for permission, which is of no use in Codex. `names` has further hooks: `approve` answers
+    permission requests and `guard` stops calls at limits; without them, no hook decides anything. `keep` runs when a
+    session ends, and `known-errors` after a call has failed.
 
     Raises:
         SourceError: the file cannot be read or is not a JSON object.
         SettingsError: its hooks are invalid.
     """
-    target = Path(os.path.realpath(path))
-    before = read_file(target)
-    settings = parse_settings(target, before)
-    current_hooks = object_at(settings, "hooks", path)
-    others = _remove_our_hooks(current_hooks, path)
-    hooks = dict(others)
-    for event in events:
-        handlers: list[JsonObject] = []
-        if command is not None:
-            handlers.append({"type": "command", "command": command, "timeout": _HOOK_TIMEOUT})
-        if event == "PermissionRequest" and approve_command is not None:
-            handlers.append({"type": "command", "command": approve_command, "timeout": APPROVE_SECONDS + _HOOK_TIMEOUT})
-        if event == "PreToolUse" and guard_command is not None:
-            handlers.append({"type": "command", "command": guard_command, "timeout": _HOOK_TIMEOUT})
-        if event == "PostToolUseFailure" and known_errors_command is not None:
-            handlers.append({"type": "command", "command": known_errors_command, "timeout": _HOOK_TIMEOUT})
-        _add_group(hooks, event, handlers)
-    if keep_command is not None:
-        _add_group(hooks, "SessionEnd", [{"type": "command", "command": keep_command, "timeout": _HOOK_TIMEOUT}])
-    if json.dumps(current_hooks, sort_keys=True) == json.dumps(hooks, sort_keys=True):
-        return SettingsChange(target, before, before)
-    backup = read_backup(target, before)
-    ours = backup is not None or current_hooks != others
-    original = backup[0] if backup is not None else None if ours else before
-    is_exact = backup is not None or not ours
-    return SettingsChange(target, before, encode_settings({**settings, "hooks": hooks}, before), original, is_exact)
+    commands = {event: [] if command is None else [(command, _HOOK_TIMEOUT)] for event in events}
+    for name, event in _EVENTS.items():
+        if name in names and event in commands:
+            seconds = APPROVE_SECONDS if name == "approve" else 0
+            commands[event].append((hook_command(name), seconds + _HOOK_TIMEOUT))
+    if "keep" in names:
+        keep_command = f"({shlex.join(program_command())} keep --quiet >/dev/null 2>&1 &)"
+        commands["SessionEnd"] = [(keep_command, _HOOK_TIMEOUT)]
 
+    def add(data: bytes | None) -> bytes | None:
+        settings, current = _parse_hooks(path, data)
+        hooks = _remove_our_hooks(current, path)
+        for event, entries in commands.items():
+            handlers = [{"type": "command", "command": text, "timeout": seconds} for text, seconds in entries]
+            groups = hooks.get(event)
+            hooks[event] = [*(groups if isinstance(groups, list) else ()), {"hooks": handlers}]
+        return data if hooks == current else encode_settings({**settings, "hooks": hooks}, data)
 
-def _add_group(hooks: JsonObject, event: str, handlers: Sequence[JsonObject]) -> None:
-    groups = hooks.get(event)
-    hooks[event] = [*(groups if isinstance(groups, list) else ()), {"hooks": handlers}]
+    return plan_edit(path, add, partial(_remove_from_settings, path))
 
 
 def plan_uninstall(path: Path) -> SettingsChange:
@@ -112,19 +133,21 @@ def plan_uninstall(path: Path) -> SettingsChange:
         SourceError: the file cannot be read or is not a JSON object.
         SettingsError: its hooks are invalid.
     """
-    target = Path(os.path.realpath(path))
-    before = read_file(target)
-    backup = read_backup(target, before)
-    if backup is not None:
-        return SettingsChange(target, before, backup[0])
-    settings = parse_settings(target, before)
-    hooks = object_at(settings, "hooks", path)
+    return plan_removal(path, partial(_remove_from_settings, path))
+
+
+def _parse_hooks(path: Path, data: bytes | None) -> tuple[JsonObject, JsonObject]:
+    settings = parse_settings(path, data)
+    return settings, object_at(settings, "hooks", path)
+
+
+def _remove_from_settings(path: Path, data: bytes | None) -> bytes | None:
+    settings, hooks = _parse_hooks(path, data)
     remaining = _remove_our_hooks(hooks, path)
     if remaining == hooks:
-        return SettingsChange(target, before, before)
+        return data
     rest = {key: value for key, value in settings.items() if key != "hooks"}
-    after = encode_settings({**settings, "hooks": remaining} if remaining else rest, before)
-    return SettingsChange(target, before, after, is_exact=False)
+    return encode_settings({**settings, "hooks": remaining} if remaining else rest, data)
 
 
 def installed_hooks(path: Path) -> Mapping[str, Sequence[str]]:
@@ -135,7 +158,7 @@ def installed_hooks(path: Path) -> Mapping[str, Sequence[str]]:
         SettingsError: its hooks are invalid.
     """
     commands: dict[str, list[str]] = {}
-    for event, groups in object_at(parse_settings(path, read_file(path)), "hooks", path).items():
+    for event, groups in _parse_hooks(path, read_file(path))[1].items():
         for group in groups if isinstance(groups, list) else ():
             for handler in _group_handlers(group):
                 if is_toolspan_handler(handler):

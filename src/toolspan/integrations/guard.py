@@ -18,7 +18,7 @@ TYPE_CHECKING = False  # perf: typing, datetime and tomllib take longer to impor
 if TYPE_CHECKING:
     from typing import Any
 
-    from toolspan.prices.table import PriceTable
+    from toolspan.prices import PriceTable
 
     JsonObject = dict[str, Any]
 
@@ -395,7 +395,7 @@ def _find_rate(model: str) -> list[float]:
     """Return the prices of a model for its input, output, cache writes and cache reads; empty if unknown."""
     from datetime import datetime
 
-    from toolspan.prices.table import load_prices  # perf: once per model of a session
+    from toolspan.prices import load_prices  # perf: once per model of a session
 
     table: PriceTable = load_prices()
     rate = table.rate(model, datetime.now().astimezone())

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,11 +76,14 @@ def plan_edit(path: Path, add: Edit, remove: Edit) -> SettingsChange:
     """Plan an edit that adds something, and that `remove` undoes. The plan is empty if it is already there."""
     target = Path(os.path.realpath(path))
     before = read_file(target)
+    after = add(before)
+    if after == before:
+        return SettingsChange(target, before, before)
     backup = read_backup(target, before)
     if backup is not None:
-        return SettingsChange(target, before, add(before), backup[0])
+        return SettingsChange(target, before, after, backup[0])
     is_exact = remove(before) == before  # else, it is there, and the original is unknown
-    return SettingsChange(target, before, add(before), before if is_exact else None, is_exact)
+    return SettingsChange(target, before, after, before if is_exact else None, is_exact)
 
 
 def plan_removal(path: Path, remove: Edit) -> SettingsChange:
@@ -91,6 +95,14 @@ def plan_removal(path: Path, remove: Edit) -> SettingsChange:
         return SettingsChange(target, before, backup[0])
     after = remove(before)
     return SettingsChange(target, before, after, is_exact=after == before)
+
+
+def program_command() -> list[str]:
+    """Return the command that starts this program from any folder."""
+    program = Path(sys.argv[0])
+    if program.name.startswith("toolspan") and program.is_file():
+        return [str(program.absolute())]
+    return [sys.executable, "-m", "toolspan"]
 
 
 def read_file(path: Path) -> bytes | None:

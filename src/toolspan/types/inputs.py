@@ -9,6 +9,7 @@ keeps the bytes. Start at `ToolInput` and `UnknownInput`.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -557,24 +558,6 @@ class UnknownInput(ToolInput, frozen=True, kw_only=True):
         return decode_json_or_text(self.data)
 
 
-def decode_json_or_text(data: bytes) -> object:
-    """Decode JSON, or return the bytes as text if they are not JSON. Never raises."""
-    try:
-        return decode_json(data)
-    except ValueError:
-        readable = data.decode("utf-8", "replace")
-    try:
-        return decode_json(readable.encode())
-    except ValueError:
-        return readable
-
-
-def decode_json_object(data: bytes) -> dict[str, object]:
-    """Decode a JSON object, or return an empty dict for any other value. Never raises."""
-    value = decode_json_or_text(data)
-    return value if isinstance(value, dict) else {}
-
-
 def decode_json(data: bytes) -> object:
     """Decode JSON, keeping the lone surrogates that clients sometimes write.
 
@@ -589,3 +572,21 @@ def decode_json(data: bytes) -> object:
         return json.loads(data)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def decode_json_or_text(data: bytes, decode: Callable[[bytes], object] = decode_json) -> object:
+    """Decode JSON, or return the bytes as text if they are not JSON. Never raises; `decode` may raise `ValueError`."""
+    try:
+        return decode(data)
+    except ValueError:
+        readable = data.decode("utf-8", "replace")
+    try:
+        return decode(readable.encode())
+    except ValueError:
+        return readable
+
+
+def decode_json_object(data: bytes) -> dict[str, object]:
+    """Decode a JSON object, or return an empty dict for any other value. Never raises."""
+    value = decode_json_or_text(data)
+    return value if isinstance(value, dict) else {}

@@ -6,12 +6,9 @@ same name for another address, or names another authorization server, does not g
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +17,7 @@ import msgspec
 from toolspan.errors import SourceError
 from toolspan.integrations.mcp_client.config import RemoteServer
 from toolspan.runtime.settings import default_trust_path
-from toolspan.runtime.settings.load import load_json, replace_json
+from toolspan.runtime.settings.load import JsonStore
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +67,7 @@ class LoginStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._store = JsonStore(path, "logins")
 
     def stamp(self) -> tuple[int, int, int] | None:
         """Return a value that changes with the file; None if there is no file."""
@@ -85,7 +83,7 @@ class LoginStore:
         Raises:
             SourceError: the file cannot be read.
         """
-        entry = self._read_entries().get(key)
+        entry = self._store.read().get(key)
         try:
             return None if entry is None else msgspec.convert(entry, Login)
         except msgspec.ValidationError as error:
@@ -97,8 +95,8 @@ class LoginStore:
         Raises:
             SourceError: the file cannot be read or written; it is unchanged.
         """
-        with self._lock():
-            self._replace({**self._read_entries(), key: msgspec.to_builtins(login)})
+        with self._store.change() as logins:
+            logins[key] = msgspec.to_builtins(login)
 
     def remove(self, key: str) -> None:
         """Remove a login, if there is one.
@@ -106,34 +104,5 @@ class LoginStore:
         Raises:
             SourceError: the file cannot be read or written; it is unchanged.
         """
-        with self._lock():
-            entries = dict(self._read_entries())
-            if entries.pop(key, None) is not None:
-                self._replace(entries)
-
-    def _read_entries(self) -> Mapping[str, object]:
-        if not self.path.exists():
-            return {}
-        entries = load_json(self.path).get("logins")
-        if not isinstance(entries, dict):
-            raise SourceError(f"{self.path}: expected an object whose key `logins` is an object")
-        return entries
-
-    def _replace(self, entries: Mapping[str, object]) -> None:
-        if self.path.exists():
-            self.path.chmod(0o600)  # the new file keeps the mode of the old one
-        replace_json(self.path, {"logins": entries})
-
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Keep other processes from changing the file at the same time."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise SourceError(f"{self.path}: {error.strerror or error}") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+        with self._store.change() as logins:
+            logins.pop(key, None)

@@ -386,10 +386,10 @@ def extend_permissions(text: str, path: Path, *, allow: Sequence[str] = (), fold
 
 
 @contextmanager
-def exclusive_access(path: Path) -> Iterator[None]:
+def exclusive_access(path: Path, mode: int = 0o777) -> Iterator[None]:
     """Hold a lock on a file's folder, creating the folder if it is missing."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=mode)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror or error}") from error
@@ -430,6 +430,43 @@ def replace_bytes(path: Path, data: bytes) -> None:
         if name is not None:
             Path(name).unlink(missing_ok=True)
         raise SourceError(f"{path}: {error.strerror or error}") from error
+
+
+class JsonStore:
+    """A file outside all projects with named entries, which only the user can read. Several processes may use it."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.path = path
+        self._key = key
+
+    def read(self) -> Mapping[str, object]:
+        """Return the entries.
+
+        Raises:
+            SourceError: the file cannot be read.
+        """
+        if not self.path.exists():
+            return {}
+        entries = load_json(self.path).get(self._key)
+        if not isinstance(entries, dict):
+            raise SourceError(f"{self.path}: expected an object whose key `{self._key}` is an object")
+        return entries
+
+    @contextmanager
+    def change(self) -> Iterator[dict[str, object]]:
+        """Yield the entries, and write them at the end if they have changed.
+
+        Raises:
+            SourceError: the file cannot be read or written; it is unchanged.
+        """
+        with exclusive_access(self.path, 0o700):
+            before = self.read()
+            entries = dict(before)
+            yield entries
+            if entries != before:
+                if self.path.exists():
+                    self.path.chmod(0o600)  # the new file keeps the mode of the old one
+                replace_json(self.path, {self._key: entries})
 
 
 _FRONTMATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?(.*)\Z", re.DOTALL | re.MULTILINE)

@@ -20,10 +20,10 @@ from toolspan.errors import SourceError
 from toolspan.runtime.settings.instructions import project_instruction_files
 from toolspan.runtime.settings.keys import split_untrusted
 from toolspan.runtime.settings.load import (
+    JsonStore,
     SettingsError,
     load_json,
     parse_frontmatter_hooks,
-    replace_json,
     split_frontmatter,
 )
 from toolspan.runtime.settings.scopes import PROJECT_SCOPES, SettingsLayer, SettingsPaths, load_layers
@@ -173,6 +173,7 @@ class TrustStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._store = JsonStore(path, "folders")
 
     def is_trusted(self, request: TrustRequest) -> bool:
         """Return whether the request is empty or has been accepted in exactly this form.
@@ -182,7 +183,7 @@ class TrustStore:
         if not request:
             return True
         try:
-            entry = self._read_folders().get(_folder_key(request.project))
+            entry = self._store.read().get(_folder_key(request.project))
         except SourceError:
             return False
         return isinstance(entry, Mapping) and entry.get("digest") == request.digest
@@ -194,7 +195,8 @@ class TrustStore:
             SourceError: the store cannot be read or written.
         """
         entry = {"digest": request.digest, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        self._write_folders({**self._read_folders(), _folder_key(request.project): entry})
+        with self._store.change() as folders:
+            folders[_folder_key(request.project)] = entry
 
     def revoke(self, project: Path) -> bool:
         """Stop trusting a folder, or return False if it was not trusted.
@@ -202,11 +204,8 @@ class TrustStore:
         Raises:
             SourceError: the store cannot be read or written.
         """
-        folders = dict(self._read_folders())
-        if folders.pop(_folder_key(project), None) is None:
-            return False
-        self._write_folders(folders)
-        return True
+        with self._store.change() as folders:
+            return folders.pop(_folder_key(project), None) is not None
 
     def list_folders(self) -> Sequence[str]:
         """Return all trusted folders.
@@ -214,22 +213,7 @@ class TrustStore:
         Raises:
             SourceError: the store cannot be read.
         """
-        return sorted(self._read_folders())
-
-    def _read_folders(self) -> Mapping[str, object]:
-        if not self.path.exists():
-            return {}
-        folders = load_json(self.path).get("folders")
-        if not isinstance(folders, dict):
-            raise SourceError(f"{self.path}: expected an object whose key `folders` is an object")
-        return folders
-
-    def _write_folders(self, folders: Mapping[str, object]) -> None:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise SourceError(f"{self.path}: {error.strerror or error}") from error
-        replace_json(self.path, {"folders": folders})
+        return sorted(self._store.read())
 
 
 def change_local_settings(paths: SettingsPaths, store: TrustStore, change: Callable[[], object]) -> bool:

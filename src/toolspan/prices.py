@@ -1,7 +1,7 @@
-"""Prices of models in dollars per million tokens, and the cost of token counts.
+"""Prices of models, with which reading adds up costs and a running agent checks its limits. Start at `load_prices`.
 
-The table ships with the package (`prices.json`, made by `scripts/prices.py`) and carries its date. A file with the
-same keys replaces entries of the table. Start at `PriceTable.cost`.
+They are in dollars per million tokens. The table ships with the package (`prices.json`, made by `scripts/prices.py`)
+and carries its date. A file with the same keys replaces entries of the table.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from msgspec import Struct
 from toolspan.errors import SourceError
 from toolspan.types.session import Tokens
 
+__all__ = ["ModelPrice", "PriceTable", "Rate", "load_prices"]
 _MILLION = 1_000_000
 
 
