@@ -104,6 +104,28 @@ def is_folder(name: str) -> bool:
         return False
 
 
+def split_transcripts(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the names of transcripts, folders and sessions, and the other ones, which are paths of changed files."""
+    groups: tuple[list[str], list[str]] = ([], [])
+    for name in names:
+        groups[not _names_transcripts(name)].append(name)
+    return groups
+
+
+def _names_transcripts(name: str) -> bool:
+    if name.endswith((".jsonl", *(f".jsonl{suffix}" for suffix in COMPRESSED_SUFFIXES))):
+        return True
+    if is_remote(name) or is_folder(name):
+        return True
+    if "/" in name or "." in name:
+        return False
+    try:
+        find_session_files(name)
+    except NotFound as error:
+        return isinstance(error, Ambiguous)
+    return True
+
+
 def current_folder() -> Path:
     """Return the current folder. Raise NotFound if it no longer exists."""
     try:

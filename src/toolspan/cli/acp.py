@@ -10,15 +10,8 @@ import anyio
 import click
 import msgspec
 
-from toolspan.cli.host import (
-    FaultReporter,
-    HostOptions,
-    cancel_on_signal,
-    host_options,
-    model_options,
-    open_model,
-    settings_options,
-)
+from toolspan.cli.host import HostOptions, host_options, model_options, open_model, settings_options
+from toolspan.cli.process import FaultReporter, cancel_on_signal
 from toolspan.errors import ToolspanError
 from toolspan.extras import missing_extra
 from toolspan.integrations.mcp_server import StdioTransport, private_stdio

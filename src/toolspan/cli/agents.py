@@ -14,7 +14,6 @@ from toolspan.cli import lists, select
 from toolspan.cli.filters import session_filter_options
 from toolspan.cli.output import TargetCell, escape_markup, format_time, make_console, make_table, print_json
 from toolspan.reading.history import short_id
-from toolspan.types.span import parse_timestamp
 
 _NARROW_WIDTH = 110
 _UUID_LENGTH = 36
@@ -51,7 +50,7 @@ def print_agents(rows: Sequence[AgentRow], total: int, names: Sequence[str], *, 
         cells: dict[str, str | TargetCell] = {
             "agent": escape_markup("  " * (0 if is_sorted else row.depth) + _shorten_id(row.id)),
             "type": escape_markup(shorten_middle(row.type, _MAX_TYPE)),
-            "started": format_time(parse_timestamp(row.started)),
+            "started": format_time(row.started),
             "duration": format_duration(row.duration_ms),
             "calls": f"{row.calls:,}",
             "unsuccessful": f"{row.unsuccessful:,}" if row.unsuccessful else "",

@@ -24,7 +24,6 @@ from toolspan.integrations.git_blame import (
     head_commit,
     trace_record,
 )
-from toolspan.types.span import parse_timestamp
 
 _RANGE = re.compile(r"(.+?):(\d+)(?:-(\d+))?")
 
@@ -127,6 +126,4 @@ def _describe(row: BlamedLine) -> str:
     prompt = f"“{plain_line(row.prompt, 100)}”" if row.prompt else None
     agent = f"subagent {row.agent}" if row.agent else None
     likely = "likely" if row.certainty == "likely" else None
-    return join_parts(
-        format_time(parse_timestamp(row.at)), row.call, (row.session or "")[:13], row.model, agent, likely, prompt
-    )
+    return join_parts(format_time(row.at), row.call, (row.session or "")[:13], row.model, agent, likely, prompt)

@@ -253,7 +253,7 @@ def _limit_lines(lines: Sequence[str], row_format: RowFormat, max_lines: int) ->
 def _chain_lines(recovery: RecoveryChain, span: Span, row_format: RowFormat) -> Iterator[Text]:
     calls: list[CallRow | ChainLink] = [recovery.start, *recovery.links]
     for link in calls:
-        line = Text().append(f"{format_time(parse_timestamp(link.requested), date=False):10}", style="dim")
+        line = Text().append(f"{format_time(link.requested, date=False):10}", style="dim")
         line.append(f"{STATE_SYMBOLS[link.state]} ", style=STATE_STYLES[link.state])
         line.append(f"{plain_line(link.tool, 60):5} ", style="bold")
         about = join_parts(relative_to_folder(link.target or "", row_format.cwd), KIND_WORDS.get(link.error_kind or ""))

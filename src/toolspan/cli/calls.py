@@ -25,7 +25,6 @@ from toolspan.cli.output import (
 )
 from toolspan.reading.history import short_id
 from toolspan.reading.rows import CallRow
-from toolspan.types.span import parse_timestamp
 
 _NARROW_WIDTH = 110
 _WIDE_WIDTH = 130
@@ -86,7 +85,7 @@ def _print_rows(names: Sequence[str], rows: Sequence[TimedCall], limit: int, sor
         state = row.state + (f" · {kind}" if kind not in ("", row.state) else "")
         state = kind if kind and out.width < _STATE_WIDTH else state
         cells: dict[str, str | TargetCell] = {
-            "requested": "" if narrow else format_time(parse_timestamp(row.requested)),
+            "requested": "" if narrow else format_time(row.requested),
             "session": escape_markup((row.session or PurePath(row.file).stem)[:8]) + (" ↳" if row.agent else ""),
             "call": escape_markup(short_id(row.id)[:8]),
             "tool": escape_markup(shorten_middle(row.tool or "?", tool_width)),

@@ -15,7 +15,6 @@ from toolspan.cli import lists, select
 from toolspan.cli.filters import filter_options
 from toolspan.cli.output import format_time, make_console, print_json, print_lines, shorten_target
 from toolspan.reading.history import short_id
-from toolspan.types.span import parse_timestamp
 
 _INDENT = " " * 4
 _MAX_REASON_LINES = 6
@@ -72,7 +71,7 @@ def _denial_lines(denial: Denial, width: int, *, every: bool, full: bool) -> Ite
     yield Text()
     call = short_id(denial.call)[:8] if denial.call else ""
     place = join_parts(shorten_target(denial.project, 40), f"{(denial.session or '')[:13]}:{denial.line}", call)
-    line = Text().append(f"{format_time(parse_timestamp(denial.at))}  ", style="dim")
+    line = Text().append(f"{format_time(denial.at)}  ", style="dim")
     line.append(plain_line(denial.tool or "request not recorded", 40), style="bold")
     if every and denial.by != "user":
         line.append(f"  refused {_REFUSERS[denial.by]}", style="yellow")

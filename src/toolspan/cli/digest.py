@@ -13,7 +13,8 @@ from toolspan.archive.filters import Filter
 from toolspan.archive.words import plain_line
 from toolspan.cli import lists, select
 from toolspan.cli.filters import session_filter_options
-from toolspan.cli.output import make_console, print_json, time_zone, write_page
+from toolspan.cli.output import make_console, print_json, time_zone
+from toolspan.cli.write import write_page
 
 _MAX_PROJECTS = 8
 

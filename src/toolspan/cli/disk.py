@@ -27,7 +27,6 @@ from toolspan.cli.output import (
     warn,
 )
 from toolspan.errors import ToolspanError
-from toolspan.types.span import parse_timestamp
 
 _NUMBERS = ("sessions", "files", "size")
 
@@ -138,8 +137,8 @@ def _print_rows(rows: Rows[DiskRow], limit: int, by: str) -> None:
             "sessions": f"{row.sessions:,}",
             "files": f"{row.files + row.side_files:,}",
             "size": format_size(row.bytes),
-            "oldest": format_time(parse_timestamp(row.oldest))[:10],
-            "last": format_time(parse_timestamp(row.last))[:10],
+            "oldest": format_time(row.oldest)[:10],
+            "last": format_time(row.last)[:10],
             "about": markup_line(row.title, 200),
         }
         table.add_row(*(cells.get(column, escape_markup(row.name)) for column in columns))

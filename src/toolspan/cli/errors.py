@@ -42,7 +42,6 @@ from toolspan.cli.output import (
 from toolspan.cli.sample import demo_command
 from toolspan.cli.select import name_as_typed
 from toolspan.types.error_kinds import KIND_WORDS
-from toolspan.types.span import parse_timestamp
 from toolspan.types.state import State
 
 if TYPE_CHECKING:
@@ -220,7 +219,7 @@ def _group_parts(group: ErrorGroup, width: int) -> Iterator[list[str]]:
     """Yield the lines about a group, each in parts that share a line only if there is room."""
     example = group.example
     who = group.program or group.tool
-    first, last = (format_time(parse_timestamp(at)) for at in (group.first, group.last))
+    first, last = (format_time(at) for at in (group.first, group.last))
     when = f"last {last}" if first == last else f"{first} to {last}, {group.trend}"
     what = f"[bold red]{group.count:>5}×[/] [bold]{escape_markup(who)}[/]  {KIND_WORDS.get(group.kind, group.kind)}"
     yield [what, f"[dim]{format_count(group.sessions, 'session')}, {when}[/]"]

@@ -15,25 +15,16 @@ import msgspec
 from msgspec import structs
 
 from toolspan.cli.app import EXIT_OUTPUT_CLOSED
-from toolspan.cli.host import (
-    EarlyExit,
-    FaultReporter,
-    HostOptions,
-    JsonRow,
-    SessionSource,
-    StandardOutput,
-    handle_signals,
-    host_options,
-    make_session,
-    open_terminal,
-    resolve_store,
-)
+from toolspan.cli.host import HostOptions, host_options, make_session, new_source, open_terminal
+from toolspan.cli.process import EarlyExit, FaultReporter, JsonRow, StandardOutput, handle_signals
 from toolspan.errors import ToolspanError
 from toolspan.integrations.mcp_client.protocol import replace_lone_surrogates
 from toolspan.runtime.process import become_subreaper
 from toolspan.runtime.process.output import stream_from_thread
 from toolspan.session import Session
 from toolspan.session.models.history import valid_call_id
+from toolspan.session.recording import StoreOptions
+from toolspan.session.storage import find_source
 from toolspan.types.events import Duplicate, Finished, LiveEvent, Relayed, Requested
 
 _READ_SIZE = 1 << 16
@@ -68,12 +59,12 @@ def command(ctx: click.Context, /, model: str | None, *, resume: str | None, eve
 async def _run_exec(options: HostOptions, model: str | None, resume: str | None, printer: EventPrinter) -> int:
     if options.asks_at_terminal and sys.stdin is not None and sys.stdin.isatty():
         raise ToolspanError("--ask needs the terminal for your answers; send the messages through a pipe")
-    if options.store is not None:
-        source = resolve_store(options, None, resume=resume, newest=False)
-    elif resume is not None:
-        raise ToolspanError("--resume needs --store; --transcript FILE continues a file")
-    else:
-        source = SessionSource(transcript=options.transcript_target)
+    source = new_source(options)
+    if resume is not None:
+        if options.store is None:
+            raise ToolspanError("--resume needs --store; --transcript FILE continues a file")
+        settings = StoreOptions(options.durability)
+        source = find_source(source, resume, options.cwd.absolute(), settings, fork=False, until=None)
     with open_terminal(enabled=options.asks_at_terminal) as terminal, closing(printer):
         async with (
             make_session(options, source, terminal=terminal, model=model, direct=[printer.on_event]) as session,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -26,13 +26,13 @@ from toolspan.archive.files import (
     known_content,
 )
 from toolspan.archive.filters import Filter
-from toolspan.archive.sources import current_folder, find_session_files, is_folder
+from toolspan.archive.sources import current_folder, is_folder, split_transcripts
 from toolspan.archive.words import format_count, join_parts, plain_line, plain_lines
 from toolspan.cli import lists, select
 from toolspan.cli.filters import filter_options
 from toolspan.cli.output import (
     TargetCell,
-    diff_line,
+    diff_lines,
     escape_markup,
     format_time,
     make_console,
@@ -40,16 +40,13 @@ from toolspan.cli.output import (
     print_json,
     warn,
 )
-from toolspan.errors import Ambiguous, NotFound
-from toolspan.formats.source import is_remote
+from toolspan.errors import Ambiguous
 from toolspan.reading.history import short_id
-from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-_TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst", ".jsonl.gz")
 _MAX_DIFF_LINES = 60
 _WIDE = 100
 _CONFIDENCE_STYLES: dict[Confidence, str] = {
@@ -106,8 +103,8 @@ def command(
     With the path of a file, or the end of its path, shows each change with its diff. With --content,
     prints the content before or after a call, and how certain it is.
     """
-    transcripts = [name for name in names if _is_transcript_name(name)]
-    paths = [name for name in names if name not in transcripts] + ([] if path is None else [path])
+    transcripts, paths = split_transcripts(names)
+    paths += [] if path is None else [path]
     if len(paths) > 1:
         raise Ambiguous(f"{' and '.join(paths)}: name one path at a time")
     path = paths[0] if paths else None
@@ -147,20 +144,6 @@ def _show_files(
     else:
         history = archive.file_history(path, call_filter, limit=limit)
         print_json(*history) if as_json else _print_history(history, max_lines)
-
-
-def _is_transcript_name(name: str) -> bool:
-    if name.endswith(_TRANSCRIPT_SUFFIXES) or is_remote(name) or is_folder(name):
-        return True
-    if "/" in name or "." in name:
-        return False
-    try:
-        find_session_files(name)
-    except Ambiguous:
-        return True
-    except NotFound:
-        return False
-    return True
 
 
 def _print_content(answer: FileContentAnswer) -> None:
@@ -218,7 +201,7 @@ def _print_history(history: FileHistory, max_lines: int) -> None:
 
 def _change_headline(change: ChangeRow, width: int) -> Text:
     line = Text()
-    line.append(f"{format_time(parse_timestamp(change.at))}  ", style="dim")
+    line.append(f"{format_time(change.at)}  ", style="dim")
     line.append(f"{change.kind:8} ", style="bold")
     if change.added is not None:
         line.append(f"+{change.added} ", style="green").append(f"−{change.removed} ", style="red")
@@ -230,15 +213,6 @@ def _change_headline(change: ChangeRow, width: int) -> Text:
         line.append(" (incompletely recorded)", style="yellow")
     line.truncate(max(width, 60), overflow="ellipsis")
     return line
-
-
-def diff_lines(diff: str, max_lines: int) -> Iterator[Text]:
-    """Yield the coloured lines of a diff, at most `max_lines` unless it is 0."""
-    lines = plain_lines(diff.rstrip("\n")) if diff else []
-    for line in lines[: max_lines or None]:
-        yield diff_line(line[:2_000])
-    if max_lines and len(lines) > max_lines:
-        yield Text(f"… {format_count(len(lines) - max_lines, 'more line')} (--diff: all)", style="dim")
 
 
 def _print_totals(rows: ChangedFiles, names: Sequence[str], sort: str | None) -> None:
@@ -274,6 +248,6 @@ def _totals_cells(row: FileTotals, width: int) -> dict[str, str | TargetCell]:
         "changes": str(row.changes),
         "lines": f"[green]+{row.added:,}[/] [red]−{row.removed:,}[/]{mark}" if row.changes else "",
         "unsuccessful": f"[red]{row.unsuccessful}[/]" if row.unsuccessful else "",
-        "last": format_time(parse_timestamp(row.last))[: 16 if width >= _WIDE else 10],
+        "last": format_time(row.last)[: 16 if width >= _WIDE else 10],
         "by": escape_markup(sessions + agents),
     }

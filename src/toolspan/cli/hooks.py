@@ -22,7 +22,6 @@ from toolspan.cli.output import (
     markup_line,
     print_json,
 )
-from toolspan.types.span import parse_timestamp
 
 _NARROW_WIDTH = 110
 _MAX_NAMES = 3
@@ -73,7 +72,7 @@ def _print_totals(rows: Rows[HookTotals], names: Sequence[str]) -> None:
             "median": format_duration(row.median_ms),
             "longest": format_duration(row.longest_ms),
             "total": format_duration(row.total_ms),
-            "last": "" if is_narrow else format_time(parse_timestamp(row.last))[:10],
+            "last": "" if is_narrow else format_time(row.last)[:10],
             "hook": TargetCell(row.name, shorten=shorten_line),
         }
         table.add_row(*(cells[column] for column in columns))
@@ -104,7 +103,7 @@ def _print_runs(rows: Rows[HookRun], names: Sequence[str], sort: str | None) -> 
         outcome = join_parts(row.outcome, *row.effects)
         style = {"blocked": "yellow", "error": "red"}.get(row.outcome, "dim")
         table.add_row(
-            format_time(parse_timestamp(row.at)),
+            format_time(row.at),
             escape_markup(f"{row.session[:13]}:{row.line}"),
             escape_markup(shorten_line(row.name, 30)),
             f"[{style}]{escape_markup(outcome)}[/]",

@@ -1,29 +1,19 @@
 """The session for a command that runs calls, made from the options of the command line.
 
-Start at `make_session`. This module also contains fault reports, signal handling and unbuffered standard output.
+Start at `make_session`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
-import signal
-import sys
-import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import anyio
 import click
 import msgspec
 
-from toolspan.archive.words import plain_line
-from toolspan.cli.app import EXIT_OUTPUT_CLOSED
 from toolspan.cli.output import combine_options, warn
 from toolspan.cli.profile_type import ProfileType
 from toolspan.cli.prompt.approver import TerminalApprover
@@ -39,22 +29,15 @@ from toolspan.runtime.permissions.modes import Mode
 from toolspan.runtime.permissions.rule import split_rules
 from toolspan.runtime.profiles import DEFAULT
 from toolspan.runtime.sinks import Sink
-from toolspan.session import Agent, Session
+from toolspan.session import Session
 from toolspan.session.leftovers import Leftovers
 from toolspan.session.models import make_model
 from toolspan.session.models.base import Model
-from toolspan.session.recording import Durability, StoredTranscript, StoreOptions, StoreTarget
-from toolspan.session.storage import fork_stored
-from toolspan.types.events import Faulted, HookRan, LiveEvent, Relayed, WriteFailed
-from toolspan.types.ids import SessionId
-
-JsonRow = dict[str, object]
+from toolspan.session.recording import Durability
+from toolspan.session.storage import SessionSource
 
 _PATH_TYPE = click.Path(path_type=Path)
 _FOLDER_TYPE = click.Path(path_type=Path, file_okay=False, exists=True)
-_EXIT_UNWRITABLE = 3
-_MAX_REASONS = 3
-_MAX_LINE_LENGTH = 400
 
 
 class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,47 +143,11 @@ def open_model(model_spec: str | None, base_url: str | None) -> Model:
     return make_model(model_spec, base_url=base_url)
 
 
-class SessionSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A new or resumed session: its id, history and transcript."""
-
-    session_id: str | None = None
-    transcript: Path | str | None = "home"
-    store: StoreTarget | StoredTranscript | None = None
-    history: Sequence[Mapping[str, object]] = ()
-
-
-def resolve_store(
-    options: HostOptions,
-    session_id: str | None,
-    *,
-    resume: str | None,
-    newest: bool,
-    fork: bool = False,
-    until: str | None = None,
-) -> SessionSource:
-    """Return a new session in `--store`, or take over one whose id begins with `resume`, or the newest of the folder.
-
-    With `fork`, return a copy of it, up to the record `until`.
-
-    Raises:
-        ToolspanError: the store has no such session, another host is running it, or `--transcript` is used too.
-    """
-    assert options.store is not None
-    if options.transcript != "home":
+def new_source(options: HostOptions, session_id: str | None = None) -> SessionSource:
+    """Return a new session that is recorded as the options say."""
+    if options.store is not None and options.transcript != "home":
         raise ToolspanError("use either --store or --transcript")
-    if resume is None and not newest:
-        return SessionSource(session_id=session_id, store=options.store)
-    settings = StoreOptions(options.durability)
-    if fork:
-        new_id = SessionId(session_id or str(uuid.uuid4()))
-        try:
-            stored, history = fork_stored(
-                options.store, resume, options.cwd.absolute(), settings, session_id=new_id, until=until
-            )
-        except OSError as error:
-            raise ToolspanError(f"{error.filename}: {error.strerror}") from error
-        return SessionSource(store=stored, history=history)
-    return SessionSource(store=StoredTranscript.resume(options.store, resume, options.cwd.absolute(), settings))
+    return SessionSource(session_id=session_id, transcript=options.transcript_target, store=options.store)
 
 
 @contextmanager
@@ -302,135 +249,3 @@ def _approver_factory(options: HostOptions, terminal: Terminal | None) -> Callab
 
 def _announce_question(tool: str, url: str) -> None:
     warn(f"{tool} waits for your permission at {url}")
-
-
-class FaultReporter:
-    """Reporter for faults outside of call results, such as failed hooks and transcripts that cannot be written."""
-
-    def __init__(self, name: str = "toolspan", write_line: Callable[[str], None] | None = None) -> None:
-        self._name = name
-        self._write_line = write_line or partial(click.echo, err=True)
-        self._reasons_by_subject: dict[str, set[str]] = {}
-        self._counts: Counter[str] = Counter()
-
-    def on_event(self, event: LiveEvent) -> None:
-        """Report the event if it is a fault. Repeated faults are only counted."""
-        match event:
-            case WriteFailed():
-                self._count_failure(f"not recorded: {event.path}", event.reason, _MAX_REASONS)
-            case HookRan(outcome="error"):
-                self._count_failure(_describe_hook(event), event.text or "unknown reason", 1)
-            case HookRan(timed_out=True, decision=None):  # with a decision, the hook failed closed
-                seconds = (event.timeout_ms or 0) / 1e3
-                self._count_failure(_describe_hook(event), f"timed out after {seconds:g} s", 1)
-            case Faulted():
-                self._report_line(f"{event.where}: {event.reason}")
-            case Relayed():
-                self.on_event(event.event)
-            case _:
-                pass
-
-    def close(self) -> None:
-        """Report the totals of repeated faults."""
-        for subject, times in self._counts.items():
-            if times > len(self._reasons_by_subject[subject]):
-                self._report_line(f"{subject}: {times} times in total")
-        self._counts.clear()
-
-    def _count_failure(self, subject: str, reason: str, max_reasons: int) -> None:
-        self._counts[subject] += 1
-        reasons = self._reasons_by_subject.setdefault(subject, set())
-        if reason not in reasons and len(reasons) < max_reasons:
-            reasons.add(reason)
-            self._report_line(f"{subject}: {reason}")
-
-    def _report_line(self, line: str) -> None:
-        self._write_line(f"{self._name}: {plain_line(line, _MAX_LINE_LENGTH)}")
-
-
-def _describe_hook(ran: HookRan) -> str:
-    command = plain_line(ran.command or ran.name, _MAX_LINE_LENGTH // 3)
-    return f"the {ran.point} hook {command!r} failed and is ignored"
-
-
-class EarlyExit:
-    """An early exit from a command. `exit_code` is set once an exit has been requested."""
-
-    def __init__(self, target: Session | Agent) -> None:
-        self._target = target
-        self.exit_code: int | None = None
-
-    def request_exit(self, code: int) -> None:
-        """Interrupt the running calls. The command then exits with `code`."""
-        self.exit_code = self.exit_code or code
-        self._target.interrupt()
-
-    def on_signal(self, number: int) -> bool:
-        """Handle a signal and return whether the command may exit immediately."""
-        must_wait = self._target.is_busy and self.exit_code is None
-        self.request_exit(128 + number)
-        return not must_wait
-
-
-def handle_signals(on_signal: Callable[[int], bool], scope: anyio.CancelScope) -> None:
-    """Call `on_signal` for SIGINT, SIGTERM and SIGHUP, and cancel the scope when it returns True.
-
-    The handlers stay until the event loop is closed: one more signal does not end the process while it records results
-    and ends the processes of calls. SIGQUIT still does.
-    """
-
-    def handle(number: int) -> None:
-        if on_signal(number):
-            scope.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, handle, number)
-
-
-class SignalExit:
-    """The exit code of a command that a signal ended; None if none did."""
-
-    code: int | None = None
-
-
-@contextmanager
-def cancel_on_signal() -> Iterator[SignalExit]:
-    """Run a block, and cancel it when a signal comes. See `handle_signals`."""
-    ended = SignalExit()
-
-    def on_signal(number: int) -> bool:
-        ended.code = 128 + number
-        return True
-
-    with anyio.CancelScope() as scope:
-        handle_signals(on_signal, scope)
-        yield ended
-
-
-class StandardOutput:
-    """A wrapper for standard output that reports a write failure once."""
-
-    def __init__(self, name: str = "toolspan") -> None:
-        self._name = name
-        self.on_broken: Callable[[int], None] = lambda _: None
-        self._is_broken = False
-
-    def write_row(self, row: JsonRow) -> None:
-        """Write a row as a line of JSON."""
-        self.write(msgspec.json.encode(row) + b"\n")
-
-    def write(self, data: bytes) -> None:
-        """Write bytes without buffering. After a failure, do nothing."""
-        if self._is_broken:
-            return
-        remaining = memoryview(data)
-        try:
-            while remaining:
-                remaining = remaining[os.write(sys.stdout.fileno(), remaining) :]
-        except BrokenPipeError:
-            self._is_broken = True
-            self.on_broken(EXIT_OUTPUT_CLOSED)
-        except OSError as error:
-            self._is_broken = True
-            click.echo(f"{self._name}: cannot write to standard output: {error.strerror}", err=True)
-            self.on_broken(_EXIT_UNWRITABLE)

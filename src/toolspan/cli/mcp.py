@@ -14,16 +14,9 @@ import click
 import msgspec
 
 from toolspan.archive.words import replace_unprintable
-from toolspan.cli.host import (
-    FaultReporter,
-    HostOptions,
-    SessionSource,
-    cancel_on_signal,
-    host_options,
-    make_session,
-    open_terminal,
-)
+from toolspan.cli.host import HostOptions, host_options, make_session, open_terminal
 from toolspan.cli.output import combine_options, print_json, warn
+from toolspan.cli.process import FaultReporter, cancel_on_signal
 from toolspan.errors import ToolspanError
 from toolspan.integrations.history import history_tools
 from toolspan.integrations.history.quotes import DEFAULT_TOKENS, MAX_TOKENS, MIN_TOKENS
@@ -32,6 +25,7 @@ from toolspan.integrations.mcp_client import LoginPrompt, McpServers
 from toolspan.integrations.mcp_server import StdioTransport, private_stdio, serve, serve_history
 from toolspan.runtime.process import become_subreaper
 from toolspan.runtime.tool import Tool
+from toolspan.session.storage import SessionSource
 
 DEFAULT_TOOLS = "Bash,Read,Edit,Write,Glob,Grep,NotebookEdit,WebFetch,TaskOutput,TaskStop"
 

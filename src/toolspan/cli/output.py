@@ -1,4 +1,4 @@
-"""Command output: JSON lines, tables, styled lines, warnings, a progress bar, and redacted output files."""
+"""Command output: JSON lines, tables, styled lines, warnings and a progress bar."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from msgspec import Struct
 
 from toolspan.archive.words import (
     format_count,
-    format_size,
     plain_line,
+    plain_lines,
     replace_unprintable,
     shorten_line,
 )
 from toolspan.cli.pager import pager_width
-from toolspan.errors import ToolspanError
 from toolspan.reading.rows import encode_json_line
+from toolspan.types.span import parse_timestamp
 from toolspan.types.state import State
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from toolspan.reading.rows import CallRow
-    from toolspan.redaction.redactor import Redactor
 
 
 _PROGRESS_THRESHOLD = 40 << 20
@@ -266,8 +265,10 @@ def print_zone_note(ctx: click.Context) -> None:
         make_console().print(f"[dim]Times in {datetime.now().astimezone(time_zone()).tzname()}.[/]")
 
 
-def format_time(moment: datetime | None, *, date: bool = True) -> str:
-    """Format a time in the local zone, or in UTC with `--utc`, to the second; empty for None."""
+def format_time(moment: datetime | str | None, *, date: bool = True) -> str:
+    """Format a time, or a recorded one, in the local zone, or in UTC with `--utc`, to the second; empty if unknown."""
+    if isinstance(moment, str):
+        moment = parse_timestamp(moment)
     if moment is None:
         return ""
     ctx = click.get_current_context(silent=True)
@@ -339,6 +340,17 @@ def diff_line(line: str) -> Text:
     return Text(line, style="bold" if head else styles.get(line[:1], ""))
 
 
+def diff_lines(diff: str, max_lines: int) -> Iterator[Text]:
+    """Yield the coloured lines of a diff, at most `max_lines` unless it is 0."""
+    from rich.text import Text
+
+    lines = plain_lines(diff.rstrip("\n")) if diff else []
+    for line in lines[: max_lines or None]:
+        yield diff_line(line[:2_000])
+    if max_lines and len(lines) > max_lines:
+        yield Text(f"… {format_count(len(lines) - max_lines, 'more line')} (--diff: all)", style="dim")
+
+
 def combine_options(*decorators: Callable[[FC], FC]) -> Callable[[FC], FC]:
     """Return a decorator that adds several options to a command, in this order."""
 
@@ -348,111 +360,3 @@ def combine_options(*decorators: Callable[[FC], FC]) -> Callable[[FC], FC]:
         return command
 
     return add_options
-
-
-redaction_options = combine_options(
-    click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path),
-                 help="Write to this file instead of standard output."),
-    click.option("--open", "open_page", is_flag=True, help="Open the HTML page in the browser."),
-    click.option("--redact", is_flag=True,
-                 help="Replace secrets, addresses and user names, as far as they are recognized."),
-    click.option("--report", is_flag=True,
-                 help="With --redact: list every replacement with its place."),
-    click.option("--skeleton", is_flag=True,
-                 help="Keep structure, states, times, sizes and tool names; remove all text."),
-)  # fmt: skip
-
-
-def make_redactor(*, redact: bool, skeleton: bool, report: bool = False) -> Redactor:
-    """Return the redactor for these options. `skeleton` implies redaction."""
-    if report and (skeleton or not redact):
-        raise click.UsageError("--report needs --redact")
-    from toolspan.export.export import choose_redactor
-
-    return choose_redactor(redact=redact, skeleton=skeleton, keep_report=report)
-
-
-def print_redaction(redactor: Redactor, *, report: bool, output: Path | None) -> None:
-    """Report the replacements on standard error, or on standard output if that is unused."""
-    from toolspan.redaction.redact import SecretRedactor
-    from toolspan.redaction.redactor import format_counts
-
-    if not isinstance(redactor, SecretRedactor):
-        return
-    if report:
-        for item in redactor.replacements:
-            place = f"{item.session or '-'}:{item.line or '-'}"
-            parts = (place, item.call or "-", item.field, item.placeholder, item.rule)
-            click.echo(plain_line("  ".join(parts), 1_000), err=output is None)
-    click.echo(
-        f"toolspan: redacted: {redactor.counts.total():,} values replaced ({format_counts(redactor.counts)}). "
-        "Recognition is best effort: read the output through before you share it"
-        + ("" if report else "; --report lists every replacement"),
-        err=True,
-    )
-
-
-def write_output(pieces: Iterable[bytes], output: Path | None) -> None:
-    """Write the pieces one by one to a file, and print its size, or to standard output.
-
-    An existing file is replaced only at the end.
-    """
-    if output is None:
-        for piece in pieces:
-            sys.stdout.buffer.write(piece)
-        return
-    target = Path(os.path.realpath(output))
-    try:
-        if not output.exists() or output.is_file():
-            _write_beside(pieces, target)
-            size = target.stat().st_size
-            click.echo(f"{output}: {format_size(size)}", err=True)
-        else:  # a pipe or a device
-            with output.open("wb") as stream:
-                stream.writelines(pieces)
-    except _UnwritableFolderError as error:
-        raise ToolspanError(f"{output}: {error}") from error
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(output)) from error
-
-
-class _UnwritableFolderError(Exception):
-    """A file cannot be created in a folder."""
-
-
-def _write_beside(pieces: Iterable[bytes], target: Path) -> None:
-    """Write to a new file, and replace `target` with it only if everything was written."""
-    temporary = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
-    try:
-        stream = temporary.open("xb")
-    except OSError as error:
-        if target.exists() and os.access(target, os.W_OK):  # only the file is writable, not its folder
-            with target.open("wb") as stream:
-                stream.writelines(pieces)
-            return
-        raise _UnwritableFolderError(error.strerror) from error
-    try:
-        with stream:
-            if target.exists():
-                temporary.chmod(target.stat().st_mode & 0o777)
-            stream.writelines(pieces)
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def write_page(pieces: Iterable[bytes], output: Path | None, *, open_page: bool) -> None:
-    """Write an HTML page, and optionally open it in the browser. Without a file, a temporary one is opened."""
-    if output is None and open_page:
-        import tempfile
-
-        output = Path(tempfile.mkdtemp(prefix="toolspan-")) / "session.html"
-    if output is None and sys.stdout.isatty():
-        raise click.UsageError("the page would go to the terminal; add -o FILE or --open")
-    write_output(pieces, output)
-    if output is not None and open_page:
-        import webbrowser
-
-        if not webbrowser.open(output.resolve().as_uri()):
-            raise ToolspanError(f"no browser was found; open {output} yourself")

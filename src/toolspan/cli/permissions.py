@@ -40,6 +40,7 @@ from toolspan.replay.policy import (
     evaluate_transcript,
     known_rule_names,
     load_permissions,
+    parse_rule_texts,
 )
 from toolspan.runtime.permissions import MODES, Rules
 from toolspan.runtime.profiles import DEFAULT, profile
@@ -140,17 +141,7 @@ def check(
     decision is that of `toolspan exec` without hooks. Rules that can have no effect are reported on
     standard error.
     """
-    lists: dict[str, list[str]] = {name: [] for name in _DECISION_STYLES}
-    for text in rules:
-        if text.endswith(".json"):
-            raise ToolspanError(f"{text} is not a rule; to read a settings file, write --settings {text}")
-        name, colon, rule = text.partition(":")
-        if colon and name in lists:
-            lists[name].append(rule)
-        else:
-            lists["allow"].append(text)
-    command_line_rules = Rules(**lists, origin="cliArg")  # type: ignore[arg-type]  # three lists of strings
-    permissions = load_permissions(command_line_rules, project=cwd.absolute(), **permission_values)
+    permissions = load_permissions(parse_rule_texts(rules), project=cwd.absolute(), **permission_values)
     command = ctx.meta.get("trailing", [])
     if input_json is None and not command:
         raise ToolspanError("no call to check; add -- COMMAND, or --tool NAME --input JSON")

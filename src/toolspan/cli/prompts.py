@@ -14,7 +14,6 @@ from toolspan.archive.words import format_count, format_duration, join_parts, pl
 from toolspan.cli import lists, select
 from toolspan.cli.filters import filter_options
 from toolspan.cli.output import cell_width, format_time, make_console, print_json, print_lines, shorten_target
-from toolspan.types.span import parse_timestamp
 
 _INDENT = "  "
 _TIME_WIDTH = 21
@@ -54,7 +53,7 @@ def _prompt_lines(prompts: Sequence[Prompt], width: int, *, full: bool) -> Itera
             session = prompt.session
             yield from _session_lines(prompt, width)
         right = Text(f"  {_describe_work(prompt)}  {prompt.session[:13]}:{prompt.line}", style="dim")
-        line = Text(_INDENT).append(f"{format_time(parse_timestamp(prompt.at)):{_TIME_WIDTH}}", style="dim")
+        line = Text(_INDENT).append(f"{format_time(prompt.at):{_TIME_WIDTH}}", style="dim")
         room = max(width - cell_width(line.plain) - cell_width(right.plain), 20)
         mark = "┊ " if prompt.branch == "abandoned" else ""
         text = Text(mark + plain_line(prompt.text, room), style="dim" if mark else "")

@@ -10,7 +10,6 @@ import click
 import msgspec
 
 from toolspan.archive.words import format_count, plain_line
-from toolspan.cli.host import cancel_on_signal
 from toolspan.cli.output import (
     combine_options,
     escape_markup,
@@ -19,6 +18,7 @@ from toolspan.cli.output import (
     print_json,
     warn,
 )
+from toolspan.cli.process import cancel_on_signal
 from toolspan.cli.profile_type import ProfileType
 from toolspan.cli.select import REPORTER, complete_session, fetch_stores
 from toolspan.errors import ToolspanError

@@ -11,8 +11,8 @@ from toolspan.analysis.file_history.archive import known_text
 from toolspan.analysis.file_history.content import Absent
 from toolspan.archive.archive import Archive
 from toolspan.archive.words import plain_line
-from toolspan.cli.files import confidence_line, diff_lines, print_reasons
-from toolspan.cli.output import make_console, print_json
+from toolspan.cli.files import confidence_line, print_reasons
+from toolspan.cli.output import diff_lines, make_console, print_json
 from toolspan.cli.select import REPORTER, fetch_stores
 from toolspan.errors import ToolspanError
 from toolspan.integrations.restore import (

@@ -24,7 +24,6 @@ from toolspan.cli.output import (
     print_json,
 )
 from toolspan.reading.history import short_id
-from toolspan.types.span import parse_timestamp
 
 _NARROW_WIDTH = 110
 _RISK_STYLES: dict[RiskKind, str] = {
@@ -64,7 +63,7 @@ def _print_rows(
     table = make_table(*columns, cut=("command",))
     for row in rows:
         cells: dict[str, str | TargetCell] = {
-            "requested": format_time(parse_timestamp(row.requested)),
+            "requested": format_time(row.requested),
             "call": escape_markup(short_id(row.id)[:8]),
             "state": f"[{STATE_STYLES[row.state]}]{row.state}[/]",
             "risk": f"[{_RISK_STYLES[row.risk]}]{row.risk}[/]",

@@ -16,19 +16,16 @@ import click
 import msgspec
 
 from toolspan.cli.host import (
-    EarlyExit,
     HostOptions,
-    SessionSource,
-    StandardOutput,
-    handle_signals,
     host_options,
     make_session,
     model_options,
+    new_source,
     open_model,
     open_terminal,
-    resolve_store,
 )
 from toolspan.cli.output import combine_options, warn
+from toolspan.cli.process import EarlyExit, StandardOutput, handle_signals
 from toolspan.cli.prompt.terminal import Terminal
 from toolspan.cli.run_live import JsonOutput, SessionDisplay, StreamJsonOutput, TextOutput, run_conversation
 from toolspan.errors import ToolspanError
@@ -38,8 +35,8 @@ from toolspan.session.agent import Budget
 from toolspan.session.final_answer import AnswerFormat
 from toolspan.session.models import make_subagent_model
 from toolspan.session.models.base import MAX_TOKENS, Model
-from toolspan.session.resume import find_session_file, fork_transcript, latest_session_file, load_history
-from toolspan.types.ids import SessionId
+from toolspan.session.recording import StoreOptions
+from toolspan.session.storage import SessionSource, find_source
 
 _OutputFormat = Literal["text", "json", "stream-json"]
 _FROM_STDIN = "-"
@@ -133,10 +130,7 @@ async def _run_command(options: _RunOptions, session_options: HostOptions) -> in
     if schema is not None and prompt is None:
         raise ToolspanError("--output-schema needs a prompt after -p")
     model = open_model(options.model_spec, options.base_url)
-    if session_options.store is None:
-        source = _resolve_session(options, session_options.transcript_target, session_options.cwd.absolute())
-    else:
-        source = _resolve_stored_session(options, session_options)
+    source = _resolve_source(options, session_options)
     with open_terminal(enabled=session_options.asks_at_terminal or prompt is None) as terminal:
         if prompt is None and terminal is None:
             raise ToolspanError("there is no terminal; write a prompt after -p")
@@ -247,41 +241,8 @@ def _read_schema(options: _RunOptions) -> dict[str, object] | None:
     return schema
 
 
-def _resolve_session(options: _RunOptions, transcript_target: str | None, cwd: Path) -> SessionSource:
-    makes_copy = _check_resume(options)
-    if options.resume is None and not options.continue_last:
-        return SessionSource(session_id=_parse_uuid(options.session_id), transcript=transcript_target)
-    if transcript_target not in (None, "home"):
-        raise ToolspanError(
-            "--transcript: --resume and --continue record to the session's own file; use `none` to record"
-            " nothing, or --transcript FILE without them to continue that file"
-        )
-    path = latest_session_file(cwd) if options.resume is None else find_session_file(options.resume, cwd)
-    history = load_history(path, until=options.rewind_to)
-    if not makes_copy:
-        return SessionSource(session_id=path.stem, transcript=path if transcript_target else None, history=history)
-    name = SessionId(_parse_uuid(options.session_id) or str(uuid.uuid4()))
-    try:
-        copy = fork_transcript(path, name, cwd, until=options.rewind_to) if transcript_target else None
-    except OSError as error:
-        raise ToolspanError(f"{error.filename}: {error.strerror}") from error
-    return SessionSource(session_id=name, transcript=copy, history=history)
-
-
-def _resolve_stored_session(options: _RunOptions, session_options: HostOptions) -> SessionSource:
-    makes_copy = _check_resume(options)
-    return resolve_store(
-        session_options,
-        _parse_uuid(options.session_id),
-        resume=options.resume,
-        newest=options.continue_last,
-        fork=makes_copy,
-        until=options.rewind_to,
-    )
-
-
-def _check_resume(options: _RunOptions) -> bool:
-    """Check the options that resume a session, and return whether it is resumed in a copy."""
+def _resolve_source(options: _RunOptions, session_options: HostOptions) -> SessionSource:
+    """Return a new session, or the one to resume."""
     if options.resume is not None and options.continue_last:
         raise ToolspanError("use either --resume or --continue")
     makes_copy = options.fork_session or options.rewind_to is not None
@@ -291,7 +252,16 @@ def _check_resume(options: _RunOptions) -> bool:
         raise ToolspanError(f"{option} needs --resume or --continue")
     if options.session_id is not None and resumes and not makes_copy:
         raise ToolspanError("--session-id: a resumed session keeps its id; add --fork-session to resume in a copy")
-    return makes_copy
+    new = new_source(session_options, _parse_uuid(options.session_id))
+    if not resumes:
+        return new
+    if new.transcript not in (None, "home"):
+        raise ToolspanError(
+            "--transcript: --resume and --continue record to the session's own file; use `none` to record"
+            " nothing, or --transcript FILE without them to continue that file"
+        )
+    cwd, settings = session_options.cwd.absolute(), StoreOptions(session_options.durability)
+    return find_source(new, options.resume, cwd, settings, fork=makes_copy, until=options.rewind_to)
 
 
 def _parse_uuid(text: str | None) -> str | None:

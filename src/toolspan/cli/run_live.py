@@ -23,8 +23,8 @@ from rich.text import Text
 
 from toolspan.archive.call_detail import result_diff
 from toolspan.archive.words import format_duration, plain_line
-from toolspan.cli.host import FaultReporter, JsonRow, StandardOutput, handle_signals
 from toolspan.cli.output import STATE_STYLES, diff_line, make_console, warn
+from toolspan.cli.process import FaultReporter, JsonRow, StandardOutput, handle_signals
 from toolspan.cli.prompt.terminal import Terminal
 from toolspan.session import Agent, Session, TurnResult
 from toolspan.session.models.base import BlockDone, ModelEvent, Retrying, TextDelta, ThinkingDelta

@@ -21,7 +21,6 @@ from toolspan.errors import SourceError
 from toolspan.formats.container import CONTAINER_SUFFIXES
 from toolspan.formats.registry import parse_file_name
 from toolspan.formats.source import COMPRESSED_SUFFIXES, is_member, is_remote, to_path
-from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
     from toolspan.analysis.search.find import SearchMatch
@@ -143,7 +142,7 @@ def _print_matches(matches: Matches) -> None:
 def _format_headline(match: SearchMatch, width: int) -> str:
     agent = " ↳" if match.agent else ""
     session = replace_unprintable((match.session or to_path(match.file).stem)[:8]) + agent
-    when = f"{format_time(parse_timestamp(match.at))}  {session}  "
+    when = f"{format_time(match.at)}  {session}  "
     if match.kind == "message":
         parts: list[tuple[str, dict[str, Any]]] = [(f"{match.voice}  ", {"bold": True})]
         room = width - len(when) - len(parts[0][0])

@@ -107,13 +107,13 @@ def print_sessions(
     for row, count in visible_rows:
         cells: dict[str, str | TargetCell] = {
             "session": escape_markup(row.id[:8]),
-            "started": format_time(parse_timestamp(row.started)),
+            "started": format_time(row.started),
             "duration": format_duration(row.duration_ms),
             "calls": f"{row.calls:,}",
             "unsuccessful": f"[red]{row.unsuccessful:,}[/]" if row.unsuccessful else "",
             "agents": str(row.agents or ""),
             "cost": "" if row.cost_usd is None else f"${row.cost_usd:,.2f}",
-            "last": format_time(parse_timestamp(row.ended))[:16],
+            "last": format_time(row.ended)[:16],
             "size": "" if row.bytes is None else format_size(row.bytes),
             "model": escape_markup(", ".join(_MODEL_DATE.sub("", model) for model in row.models[-_MAX_MODELS:])),
             "project": TargetCell(row.project),

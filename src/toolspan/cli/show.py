@@ -26,21 +26,10 @@ from toolspan.archive.words import format_count, join_parts, short_number
 from toolspan.cli import lists, select
 from toolspan.cli.agents import print_agents
 from toolspan.cli.call_detail import RowFormat, call_lines, format_period
-from toolspan.cli.output import (
-    STATE_STYLES,
-    fact_lines,
-    make_console,
-    make_redactor,
-    print_json,
-    print_lines,
-    print_redaction,
-    redaction_options,
-    utc_option,
-    warn,
-    write_page,
-)
+from toolspan.cli.output import STATE_STYLES, fact_lines, make_console, print_json, print_lines, utc_option, warn
 from toolspan.cli.sessions import print_sessions
 from toolspan.cli.timeline import timeline_lines
+from toolspan.cli.write import make_redactor, print_redaction, redaction_options, write_page
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.registry import is_collection, parse_file_name
 from toolspan.formats.source import to_path

@@ -26,7 +26,6 @@ from toolspan.cli.output import (
     print_table,
 )
 from toolspan.reading.history import short_id
-from toolspan.types.span import parse_timestamp
 
 _PART_STYLES: dict[TimePart, str] = {
     "model": "cyan", "tools": "green", "idle": "dim", "nothing_recorded": "dim", "permission": "yellow",
@@ -180,7 +179,7 @@ def _print_slowest(rows: Sequence[CallTime]) -> None:
             "about": TargetCell(row.call.target),
         }
         if "requested" in columns:
-            cells["requested"] = format_time(parse_timestamp(row.call.requested))
+            cells["requested"] = format_time(row.call.requested)
         table.add_row(*(cells[column] for column in columns))
     print_table(table)
     make_console().print("[dim]waited: ~ means inferred, ? means unknown[/]")

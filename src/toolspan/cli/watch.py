@@ -1,24 +1,21 @@
 """`toolspan watch`: follow sessions as they grow.
 
-`reading/follow.py` waits for changes. This module selects the files and prints the updates.
+`archive/watch.py` selects the files and waits for changes. This module prints the updates.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path, PurePath
-from time import monotonic, time
+from pathlib import PurePath
 
 import click
 import msgspec
 from rich.text import Text
 
 from toolspan.archive.filters import Filter
-from toolspan.archive.sources import find_session_files, newest_session, path_exists
+from toolspan.archive.watch import find_follower, watch_updates
 from toolspan.archive.words import format_duration, plain_line, shorten_line
 from toolspan.cli import select
 from toolspan.cli.filters import filter_options
@@ -27,27 +24,17 @@ from toolspan.cli.output import (
     format_time,
     make_console,
     print_json,
-    warn,
 )
-from toolspan.errors import NotFound, SourceError
-from toolspan.formats.registry import is_collection
-from toolspan.formats.source import COMPRESSED_SUFFIXES, is_remote
-from toolspan.reading.discovery import TranscriptFile, default_roots, recency
 from toolspan.reading.follow import (
     CallAppeared,
     CallChanged,
     FileReset,
     FolderFollower,
     FollowUpdate,
-    SessionFollower,
-    wait_for_changes,
 )
 from toolspan.reading.rows import make_call_row
 from toolspan.types.span import Notification, Span, parse_timestamp
 from toolspan.types.state import OPEN_STATES, STATE_SYMBOLS
-
-_RECENT_SECONDS = 3600.0
-"""The age in seconds above which files in a folder are read only when they change."""
 
 
 @click.command("watch")
@@ -64,16 +51,9 @@ _RECENT_SECONDS = 3600.0
               help="Run this command instead, with a title and a text as its last arguments.")  # fmt: skip
 @filter_options
 def command(
-    name: str | None,
-    *,
-    last: bool,
-    as_json: bool,
-    since_start: bool,
-    idle_exit: float | None,
-    notify: bool,
-    notify_command: str | None,
-    call_filter: Filter,
-) -> None:
+    name: str | None, *, last: bool, as_json: bool, since_start: bool, idle_exit: float | None, notify: bool,
+    notify_command: str | None, call_filter: Filter,
+) -> None:  # fmt: skip
     """Follow sessions as they grow: one line for each change of a call.
 
     Without a name, all of your sessions are followed, including new ones and subagents. A file or
@@ -81,7 +61,7 @@ def command(
     first. If a file does not exist yet, watch waits for it. Press Ctrl-C to stop.
     """
     try:
-        follower = _make_follower(name, last=last, since_start=since_start)
+        follower = find_follower(name, last=last, since_start=since_start, reporter=select.REPORTER)
         if not as_json:
             verb = "watching" if follower.path.exists() else "waiting for"
             paths = follower.watched_folders() if isinstance(follower, FolderFollower) else [follower.path]
@@ -93,70 +73,14 @@ def command(
 
             names = () if name is None and not last else (str(follower.path),)
             notifier = Notifier(names, call_filter, notify_command)
-        check = notifier.check if notifier else None
-        _watch_updates(follower, print_update, since_start=since_start, idle_exit=idle_exit, check=check)
+        for updates in watch_updates(follower, since_start=since_start, idle_exit=idle_exit, reporter=select.REPORTER):
+            for update in updates:
+                print_update(update)
+            sys.stdout.flush()
+            if notifier is not None:
+                notifier.check()
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None
-
-
-def _make_follower(name: str | None, *, last: bool, since_start: bool) -> SessionFollower | FolderFollower:
-    asleep = 0.0 if since_start else time() - _RECENT_SECONDS
-    if name is None:
-        if last:
-            return SessionFollower(_main_file(newest_session(reporter=select.REPORTER)))
-        return FolderFollower(*default_roots(), asleep_before=asleep)
-    if is_remote(name):
-        raise NotFound(f"{name}: watch follows local files; `toolspan ui {name}` looks for new objects")
-    path = Path(name)
-    exists = path_exists(path)
-    if exists and is_collection(path):
-        if last:
-            return SessionFollower(_main_file(newest_session([name], select.REPORTER)))
-        return FolderFollower(path, asleep_before=asleep)
-    if exists or len(path.parts) > 1 or path.suffix in (".jsonl", *COMPRESSED_SUFFIXES):
-        if not path_exists(path.parent):
-            raise NotFound(f"{path}: no such file or folder")
-        if not os.access(path.parent, os.R_OK | os.X_OK):
-            raise SourceError(f"{path.parent}: permission denied")
-        return SessionFollower(path)
-    return SessionFollower(_main_file(find_session_files(name)))
-
-
-def _main_file(files: Iterable[TranscriptFile]) -> Path:
-    """Return a session's main file, or else the file that was written to last."""
-    all_files = list(files)
-    mains = [file for file in all_files if file.name.role == "session"]
-    return max(mains or all_files, key=recency).path
-
-
-def _watch_updates(
-    follower: SessionFollower | FolderFollower,
-    print_update: Callable[[FollowUpdate], None],
-    *,
-    since_start: bool,
-    idle_exit: float | None,
-    check: Callable[[], None] | None,
-) -> None:
-    last_update = monotonic()
-    reported: set[str] = set()
-    updates = follower.poll() if since_start else follower.catch_up()
-    change_batches = wait_for_changes(follower)
-    while idle_exit is None or updates or monotonic() - last_update < idle_exit:
-        if updates:
-            last_update = monotonic()
-        reset_files = {update.file for update in updates if isinstance(update, FileReset)}
-        for update in updates:
-            is_repeat = isinstance(update, CallAppeared) and update.span.state not in OPEN_STATES
-            if since_start or not is_repeat or update.file not in reset_files:
-                print_update(update)
-        sys.stdout.flush()
-        if check is not None:
-            check()
-        for problem in set(follower.problems.values()) - reported:
-            reported.add(problem)
-            warn(problem)
-        changed = next(change_batches)
-        updates = follower.poll(changed) if changed is None or changed else []
 
 
 def _print_row(call_filter: Filter, update: FollowUpdate) -> None:

@@ -5,11 +5,12 @@ Nothing is run. Start at `evaluate_call`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
+from toolspan.errors import ToolspanError
 from toolspan.reading.transcript import read
 from toolspan.replay.decisions import CallDecider
 from toolspan.runtime.outcome import approval_message
@@ -62,6 +63,22 @@ class PolicyDecision(Struct, frozen=True, kw_only=True):
     files_read: tuple[str, ...] = ()
     files_written: tuple[str, ...] = ()
     suggestions: tuple[dict[str, object], ...] = ()
+
+
+def parse_rule_texts(texts: Iterable[str]) -> Rules:
+    """Return the rules of a command line, such as `deny:Bash(rm:*)`. A rule without a list allows.
+
+    Raises:
+        ToolspanError: a text is the name of a file.
+    """
+    lists: dict[str, list[str]] = {"allow": [], "ask": [], "deny": []}
+    for text in texts:
+        if text.endswith(".json"):
+            raise ToolspanError(f"{text} is not a rule; to read a settings file, write --settings {text}")
+        name, colon, rule = text.partition(":")
+        is_named = colon and name in lists
+        lists[name if is_named else "allow"].append(rule if is_named else text)
+    return Rules(**lists, origin="cliArg")  # type: ignore[arg-type]  # three lists of strings
 
 
 def load_permissions(

@@ -10,11 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
+from msgspec import Struct
 
 from toolspan.errors import NotFound, ToolspanError
 from toolspan.session.environment import SessionOptions
 from toolspan.session.recording import Recorder, StoredTranscript, StoreOptions, StoreTarget
-from toolspan.session.resume import fork_transcript, load_history
+from toolspan.session.resume import History, find_session_file, fork_transcript, latest_session_file, load_history
 from toolspan.session.workspace_digest import WorkspaceDigest
 from toolspan.stores.adapter import to_leased_store
 from toolspan.types.ids import SessionId
@@ -82,6 +83,44 @@ def fork_stored(
     if leased is not store:
         leased.close()
     return stored, history
+
+
+class SessionSource(Struct, frozen=True, kw_only=True):
+    """A new or resumed session: its id, the place where it is recorded, and its earlier messages."""
+
+    session_id: str | None = None
+    transcript: Path | str | None = "home"
+    store: StoreTarget | StoredTranscript | None = None
+    history: History = ()
+
+
+def find_source(
+    new: SessionSource, session: str | None, folder: Path, options: StoreOptions, *, fork: bool, until: str | None
+) -> SessionSource:
+    """Return the session whose id begins with `session`, or the newest of a folder, where `new` would be recorded.
+
+    With `fork`, return a copy of it with the id of `new`, up to the record whose id begins with `until`.
+
+    Raises:
+        ToolspanError: there is no such session, its conversation cannot be continued, another host is running it, or
+            the copy cannot be written.
+    """
+    new_id = SessionId(new.session_id or str(uuid.uuid4()))
+    try:
+        if new.store is None:
+            path = latest_session_file(folder) if session is None else find_session_file(session, folder)
+            history: History = load_history(path, until=until)
+            if not fork:
+                return SessionSource(session_id=path.stem, transcript=path if new.transcript else None, history=history)
+            copy = fork_transcript(path, new_id, folder, until=until) if new.transcript else None
+            return SessionSource(session_id=new_id, transcript=copy, history=history)
+        assert not isinstance(new.store, StoredTranscript)  # that of a session that has begun
+        if not fork:
+            return SessionSource(store=StoredTranscript.resume(new.store, session, folder, options))
+        stored, history = fork_stored(new.store, session, folder, options, session_id=new_id, until=until)
+        return SessionSource(store=stored, history=history)
+    except OSError as error:
+        raise ToolspanError(f"{error.filename}: {error.strerror}") from error
 
 
 async def open_stored(stored: StoredTranscript, on_problem: Callable[[str], None], on_lost: Callable[[], None]) -> None:

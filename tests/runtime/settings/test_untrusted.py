@@ -28,7 +28,7 @@ from tests.runtime.settings.hostile_projects import (
     write_files,
 )
 from toolspan.cli.exec import command as exec_command
-from toolspan.cli.host import HostOptions, SessionSource, make_session
+from toolspan.cli.host import HostOptions, make_session
 from toolspan.errors import ToolspanError
 from toolspan.integrations.settings_session import SettingsRuntime
 from toolspan.runtime.authorization import preview_decision
@@ -39,6 +39,7 @@ from toolspan.runtime.settings.keys import SETTINGS_KEYS
 from toolspan.runtime.settings.load import CLIENT_KEYS, PermissionSettings, Switches
 from toolspan.runtime.settings.sandbox import SandboxSettings
 from toolspan.runtime.tool import Tool, tool
+from toolspan.session.storage import SessionSource
 from toolspan.types.decision import Allow
 
 pytestmark = pytest.mark.usefixtures("fork_server")
