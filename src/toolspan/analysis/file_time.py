@@ -183,7 +183,7 @@ def _has_several_agents(transcript: Transcript) -> bool:
     own, pairing = transcript.info.agent_id, transcript.reader.pairing
     calls = (span.call for span in transcript.spans)
     return (own is None and pairing.has_sidechains) or any(
-        call.agent_id != own or call.parent_call != call.continues for call in calls
+        call.agent_id != own or call.parent_call not in (None, call.continues) for call in calls
     )
 
 

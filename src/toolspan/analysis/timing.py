@@ -42,6 +42,8 @@ GAP_MS = 5 * 60_000
 """The shortest time between two records of a subagent, or two progress records of a call, that counts as a gap."""
 CALL_GAP_MS = 15 * 60_000
 """The same for calls that may report nothing for a long time. Clients stop a command after 10 minutes at most."""
+SLOW_CALL_MS = 10_000
+"""The duration above which a read or an edit has probably waited for permission."""
 _QUESTION_TOOLS = frozenset(
     {"AskUserQuestion", "ExitPlanMode", "exit_plan_mode", "request_user_input",
      "request_permissions"}
@@ -471,14 +473,14 @@ def measure_agent(
     """
     slices, span_phases = slice_agent(timeline, timings)
     spans = [placed.span for placed in timeline.calls]
-    busy = _BusyTime(slices)
+    busy = _CoveredTime((start, end) for start, end, part in slices if part == "tools")
     silent_calls = _silent_calls(spans)
     calls = [
         replace(time, pauses=(silent_calls[span.id],)) if span.id in silent_calls else time
         for span, phases in zip(spans, span_phases, strict=True)
         if span.state != "orphan_result"
         for row in [rows.get(span.id) or make_call_row(span, timeline.file)]
-        for time in [CallTime.from_phases(row, span, phases, busy.busy_within)]
+        for time in [CallTime.from_phases(row, span, phases, busy.within)]
     ]
     return AgentTime(agent=timeline.agent_id, role=timeline.role, slices=tuple(slices), calls=tuple(calls))
 
@@ -497,23 +499,25 @@ UNKNOWN_WAIT = CallWait(None, "unknown")
 def measure_waits(spans: Sequence[Span], timings: Mapping[str, HookTimings]) -> dict[str, CallWait]:
     """Return the waits in the calls of one agent by id, as in `measure_agent`, without those that are unknown.
 
-    perf: nothing is known about most calls, and the messages between the calls are not needed.
+    perf: nothing is known about most calls, few calls run during a wait, and the messages between them are not needed.
     """
     calls = [span for span in spans if span.state != "orphan_result" and _may_show_wait(span, timings)]
     phases_of = phases_among(spans if calls else (), timings)
     phases = {span.id: phases_of(span) for span in calls}
-    busy: _BusyTime | None = None
-    if any(interval.phase == "permission" for own in phases.values() for interval in own.intervals):
-        intervals = [interval for span in spans for interval in (phases.get(span.id) or phases_of(span)).intervals]
-        busy = _BusyTime(slice_time(intervals, sorted(chain.from_iterable(map(call_marks, spans)), key=itemgetter(0))))
-    waits = (
-        (name, own.certainty, own.wait_ms(busy.busy_within if busy else _never_busy)) for name, own in phases.items()
-    )
+    waiting = _CoveredTime(_iter_phase(phases.values(), "permission"))
+    others = (span for span in spans if waiting and _overlaps(span, waiting))
+    running = _CoveredTime(_iter_phase((phases.get(span.id) or phases_of(span) for span in others), "run"))
+    waits = ((name, own.certainty, own.wait_ms(running.within)) for name, own in phases.items())
     return {name: CallWait(wait_ms, certainty) for name, certainty, wait_ms in waits if wait_ms is not None}
 
 
-def _never_busy(_start: int, _end: int) -> int:
-    return 0
+def _iter_phase(phases: Iterable[CallPhases], name: Phase) -> Iterator[tuple[int, int]]:
+    return ((start, end) for own in phases for start, end, phase in own.intervals if phase == name)
+
+
+def _overlaps(span: Span, times: _CoveredTime) -> bool:
+    start, end = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
+    return start is not None and end is not None and times.within(start, end) > 0
 
 
 def _may_show_wait(span: Span, timings: Mapping[str, HookTimings]) -> bool:
@@ -592,26 +596,35 @@ def slice_time(intervals: Sequence[PhaseInterval], marks: Sequence[TimeMark]) ->
     return slices
 
 
-class _BusyTime:
-    """The time in which at least one call was running."""
+class _CoveredTime:
+    """The time that at least one of several intervals covers."""
 
-    def __init__(self, slices: Sequence[TimeSlice]) -> None:
+    def __init__(self, intervals: Iterable[tuple[int, int]]) -> None:
         self._edges: list[int] = []
+        """The starts and ends of the covered periods, in order."""
         self._sums: list[int] = []
-        done = 0
-        for start, end, part in slices:
-            if part == "tools":
+        """The time covered before each edge."""
+        covered = 0
+        for start, end in sorted(intervals):
+            if self._edges and start <= self._edges[-1]:
+                start = self._edges[-1]  # noqa: PLW2901 - the part that is not yet covered
+                if start < end:
+                    covered += end - start
+                    self._edges[-1], self._sums[-1] = end, covered
+            elif start < end:
                 self._edges += [start, end]
-                self._sums += [done, done + end - start]
-                done += end - start
+                self._sums += [covered, covered := covered + end - start]
 
-    def _busy_until(self, at: int) -> int:
+    def __bool__(self) -> bool:
+        return bool(self._edges)
+
+    def _until(self, at: int) -> int:
         n = bisect_right(self._edges, at) - 1
         if n < 0:
             return 0
         inside = n % 2 == 0  # edges alternate between starts and ends
         return self._sums[n] + (at - self._edges[n] if inside else 0)
 
-    def busy_within(self, start: int, end: int) -> int:
-        """Return the milliseconds within an interval in which at least one call was running."""
-        return self._busy_until(end) - self._busy_until(start)
+    def within(self, start: int, end: int) -> int:
+        """Return the covered milliseconds within an interval."""
+        return self._until(end) - self._until(start)
