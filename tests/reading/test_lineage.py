@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 import toolspan
 from tests.cli.command import one_row, rows, run
-from toolspan.analysis.errors import is_unsuccessful
 from toolspan.reading.rows import CallRow
 from toolspan.tables import write_tables
 from toolspan.testing import TranscriptBuilder, claude_results
@@ -171,7 +170,7 @@ def sums_of_files(folder: Path, **period: Any) -> dict[str, dict[str, Any]]:
     side = archive.compare(str(folder), str(folder), **period).a
     others: dict[str, dict[str, Any]] = {
         "calls": {"calls": len(calls), "compare": side.calls},
-        "unsuccessful": {"calls": sum(map(is_unsuccessful, calls)), "compare": side.unsuccessful},
+        "unsuccessful": {"calls": sum(row.is_unsuccessful for row in calls), "compare": side.unsuccessful},
         "failed": {"calls": sum(row.state == "failed" for row in calls)},
         "found nothing": {"calls": sum(row.error_kind == "nothing_found" for row in calls)},
         "sessions": {"compare": side.sessions},
@@ -193,7 +192,7 @@ def sums_of_sessions(folder: Path) -> dict[str, dict[str, Any]]:
         states = dict(Counter(call.state for call in shown.calls))
         result[row.id] = {
             "sessions": (sorted(row.states.items()), row.unsuccessful, row.tokens),
-            "show": (sorted(states.items()), sum(map(is_unsuccessful, shown.calls)), shown.tokens),
+            "show": (sorted(states.items()), sum(row.is_unsuccessful for row in shown.calls), shown.tokens),
         }
     return result
 
@@ -294,7 +293,7 @@ def sums_of_pages(folder: Path) -> dict[str, dict[str, Any]]:
             },
             f"{row.id} cost": {"list": row.cost_usd, "page": costs.get(row.id)},
             f"{row.id} calls": {"list": row.calls, "calls": len(calls), "page": sum(call.id in ids for call in calls)},
-            f"{row.id} unsuccessful": {"list": row.unsuccessful, "calls": sum(map(is_unsuccessful, calls))},
+            f"{row.id} unsuccessful": {"list": row.unsuccessful, "calls": sum(row.is_unsuccessful for row in calls)},
         }
     return numbers
 

@@ -13,7 +13,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from toolspan.analysis.errors import is_unsuccessful
 from toolspan.analysis.file_history.archive import CHANGES, FileChanges, RecordedChange
 from toolspan.analysis.file_time import TIMES, FileTime, FileTimes, join_time
 from toolspan.analysis.timesheet import Timesheet
@@ -98,7 +97,7 @@ def summarize_side(
     """Add up the calls, times and requests of these files in a period. Copies in several files are counted once."""
     sheet = Timesheet.from_files([file.time for file in files], since=since, until=until)
     calls = [item.call for item in sheet.calls if accepts_call(item.call)]
-    error_kinds = Counter(row.error_kind or row.state for row in calls if is_unsuccessful(row))
+    error_kinds = Counter(row.error_kind or row.state for row in calls if row.is_unsuccessful)
     requests = filter_requests(join_requests(file.usage for file in files), since, until, agent)
     usage = sum_usage(name, requests, prices)
     sessions = {session.id for session in sheet.sessions} | {request.session for request in requests}

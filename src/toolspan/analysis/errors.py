@@ -20,7 +20,6 @@ from toolspan.reading.key_lines import normalize_line
 from toolspan.reading.rows import CallRow
 from toolspan.types.error_kinds import ADVICE, SANDBOX_NOTE
 from toolspan.types.span import parse_timestamp
-from toolspan.types.state import UNSUCCESSFUL_STATES
 
 _UNANSWERED_ADVICE = ("The session ended before the result was recorded", "Check whether the call took effect")
 _ORPHAN_ADVICE = ("The request is in another file, or lost", "Read the whole session, not one file")
@@ -127,11 +126,6 @@ class ErrorGroup(Struct, frozen=True, kw_only=True):
     def abandoned(self) -> int:
         """Number of calls that no later call recovered."""
         return self.count - (self.recovered or 0)
-
-
-def is_unsuccessful(row: CallRow) -> bool:
-    """Return whether a call ended in any way other than success. Searches that only found nothing do not count."""
-    return row.state in UNSUCCESSFUL_STATES and row.error_kind != "nothing_found"
 
 
 def group_errors(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
 
@@ -24,9 +24,11 @@ from toolspan.reading.discovery import Listing, find_all_transcripts, recent_fil
 from toolspan.reading.facts import FileSummary
 from toolspan.reading.parallel import scan_files
 from toolspan.reading.transcript import Transcript, read
-from toolspan.stores.mirror import StoreCopy
 from toolspan.types.session import SessionInfo
 from toolspan.types.span import Evidence, parse_timestamp
+
+if TYPE_CHECKING:
+    from toolspan.stores.mirror import StoreCopy
 
 SessionStatus = Literal["running", "waiting", "idle", "dead"]
 
@@ -80,6 +82,8 @@ def live_sessions(
     Raises:
         SourceError: one of the folders does not exist.
     """
+    from toolspan.stores.mirror import StoreCopy  # perf: imports asyncio, which the questions do not need
+
     at = time.time() if now is None else now
     if roots is not None:
         copies = {root: copy for root in roots if not is_remote(root) if (copy := StoreCopy.load(root)) is not None}
@@ -95,7 +99,7 @@ def live_sessions(
         if roots is not None:
             raise
         files = Listing()
-    processes = _listed_processes(config)
+    processes = list_processes(config)
     names = {entry.session_id for entry, _ in processes}
     mains = {file.name.stem: file for file in files if file.name.stem in names and file.name.role == "session"}
     processes = [(entry, runs) for entry, runs in processes if roots is None or entry.session_id in mains]
@@ -161,7 +165,7 @@ def _summarize(
     return {summary.file: summary for summary in scan(paths) if summary.problem is None}
 
 
-def _listed_processes(config: Path | None) -> list[tuple[RunningProcess, bool]]:
+def list_processes(config: Path | None = None) -> list[tuple[RunningProcess, bool]]:
     """Return the processes that clients list, and whether each is running.
 
     A process that ended is left out if another one has resumed its session.
@@ -220,6 +224,8 @@ def mark_running_calls(
     A call of the last message is running if the client's process is running, if a process has the file open, or if the
     timestamp of the last record is at most a few minutes old.
     """
+    at = time.time() if now is None else now
+    processes: list[tuple[RunningProcess, bool]] | None = None
     for transcript in transcripts:
         last = next((span.call.message_id for span in reversed(transcript.spans) if span.branch == "active"), None)
         open_ids = {
@@ -228,8 +234,10 @@ def mark_running_calls(
             if span.state == "never_answered" and span.result is None
             if span.branch == "active" and span.call.message_id == last
         }
-        at = time.time() if now is None else now
-        evidence = running_evidence(transcript.file, transcript.info, config, at, open_ids) if open_ids else None
+        if not open_ids:
+            continue
+        processes = list_processes(config) if processes is None else processes
+        evidence = running_evidence(transcript.file, transcript.info, processes, at, open_ids)
         if evidence is None:
             continue
         for index, span in enumerate(transcript.spans):
@@ -237,34 +245,42 @@ def mark_running_calls(
                 transcript.spans[index] = structs.replace(span, state="running", evidence=(Evidence(evidence),))
 
 
-def mark_running_rows(files: Iterable[FileSummary]) -> list[FileSummary]:
+def mark_running(files: Iterable[FileSummary]) -> list[FileSummary]:
     """Return the files with the state `running` in the rows of calls that still run; see `mark_running_calls`."""
-    marked, now = [], time.time()
-    for file in files:
+    marked, now = list(files), time.time()
+    processes: list[tuple[RunningProcess, bool]] | None = None
+    for n, file in enumerate(marked):
         open_ids = {call.id for call in _open_calls(file)}
-        evidence = running_evidence(file.file, file.info, None, now, open_ids) if open_ids else None
+        if not open_ids:
+            continue
+        processes = list_processes() if processes is None else processes
+        evidence = running_evidence(file.file, file.info, processes, now, open_ids)
         if evidence is not None:
             changes = {"state": "running", "error_group": None, "error_text": None, "evidence": ((evidence, None),)}
             rows = [structs.replace(row, **changes) if row.id in open_ids else row for row in file.calls]
-            file = structs.replace(file, calls=rows)  # noqa: PLW2901
-        marked.append(file)
+            marked[n] = structs.replace(file, calls=rows)
     return marked
 
 
 def running_evidence(
-    file: str, info: SessionInfo, config: Path | None, now: float, call_ids: Collection[str] = ()
+    file: str,
+    info: SessionInfo,
+    processes: Iterable[tuple[RunningProcess, bool]],
+    now: float,
+    call_ids: Collection[str] = (),
 ) -> str | None:
-    """Return the evidence that a session with these open calls is running, or None if there is none."""
-    for entry, runs in _listed_processes(config):
+    """Return the evidence that a session with these open calls is running, or None if there is none.
+
+    `processes` are those of `list_processes`.
+    """
+    for entry, runs in processes:
         if entry.session_id == info.session_id:
             return f"process {entry.pid} is running" if runs else None
-    if _find_ended_writer(file, info, call_ids):
-        return None
     age = _record_age(info, now)
+    if abs(age) >= RECENT_SECONDS or _find_ended_writer(file, info, call_ids):
+        return None
     if abs(age) < _ACTIVE_SECONDS:
         return _describe_age(age)
-    if abs(age) >= RECENT_SECONDS:
-        return None
     pid = _find_file_holders([file]).get(file)
     return f"process {pid} has the file open" if pid is not None else None
 

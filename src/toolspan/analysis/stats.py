@@ -9,7 +9,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from toolspan.analysis.errors import is_unsuccessful
 from toolspan.reading.rows import CallRow, command_ms
 from toolspan.types.span import parse_timestamp
 
@@ -65,7 +64,7 @@ def tool_stats(
                 **{by: name},
                 calls=len(calls),
                 states=dict(Counter(row.state for row in calls)),
-                unsuccessful=sum(is_unsuccessful(row) for row in calls),
+                unsuccessful=sum(row.is_unsuccessful for row in calls),
                 timeouts=timeouts,
                 timeout_share=timeouts / len(calls),
                 timed=len(durations),
@@ -138,7 +137,7 @@ def server_stats(rows: Iterable[CallRow]) -> list[ServerStats]:
                 server=server,
                 tools=len({row.tool for row in calls}),
                 calls=len(calls),
-                unsuccessful=sum(is_unsuccessful(row) for row in calls),
+                unsuccessful=sum(row.is_unsuccessful for row in calls),
                 error_kinds=dict(kinds.most_common()),
                 timeouts=sum(row.state == "timed_out" for row in calls),
                 lost=kinds["mcp_no_response"],

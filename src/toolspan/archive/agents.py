@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.analysis.agents import AGENTS, StartedAgent
-from toolspan.analysis.errors import is_unsuccessful
+from toolspan.analysis.live_sessions import mark_running
 from toolspan.analysis.usage import (
     UNKNOWN,
     USAGE,
@@ -22,7 +22,7 @@ from toolspan.analysis.usage import (
 from toolspan.archive.answers import Rows, SortOrder, arrange
 from toolspan.archive.engine import Engine
 from toolspan.archive.filters import Filter
-from toolspan.archive.selection import CallSelection, mark_running
+from toolspan.archive.selection import CallSelection
 from toolspan.archive.sources import session_project
 from toolspan.prices import load_prices
 from toolspan.reading.facts import CALLS, tuple_job
@@ -169,7 +169,7 @@ def _draft_agents(
             tokens=Tokens(),
             cost_usd=None,
             calls=sum(row.state != "orphan_result" for row in calls),
-            unsuccessful=sum(map(is_unsuccessful, calls)),
+            unsuccessful=sum(row.is_unsuccessful for row in calls),
             file=path,
         )
     return rows

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from msgspec.structs import astuple, replace
 
 from toolspan.analysis.file_time import WAITS
-from toolspan.analysis.timing import UNKNOWN_WAIT, CallWait, Certainty
+from toolspan.analysis.live_sessions import mark_running
+from toolspan.analysis.timing import SLOW_CALL_MS, UNKNOWN_WAIT, CallWait, Certainty
 from toolspan.archive.answers import Rows, SortOrder, arrange
 from toolspan.archive.engine import Engine, FileEngine
 from toolspan.archive.filters import Filter
-from toolspan.archive.selection import CallSelection, check_session, explain_nothing, mark_running
-from toolspan.archive.time import SLOW_CALL_MS
+from toolspan.archive.selection import CallSelection, check_session, explain_nothing
 from toolspan.errors import NotFound
 from toolspan.reading.facts import CALLS, tuple_job
 from toolspan.reading.history import CallTable, match_prefix

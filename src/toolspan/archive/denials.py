@@ -9,11 +9,12 @@ from typing import Literal
 
 from msgspec import Struct
 
+from toolspan.analysis.live_sessions import mark_running
 from toolspan.archive.answers import Rows, SortOrder, arrange
 from toolspan.archive.engine import Engine
 from toolspan.archive.filters import Filter
 from toolspan.archive.prompts import PROMPT_JOB, FileWithPrompts
-from toolspan.archive.selection import CallSelection, mark_running
+from toolspan.archive.selection import CallSelection
 from toolspan.archive.sources import session_project
 from toolspan.reading.history import CallTable
 from toolspan.reading.rows import CallRow, has_client_id

@@ -19,12 +19,12 @@ from toolspan.analysis.errors import (
     local_day,
     recovery_by_call,
 )
-from toolspan.analysis.risks import RISKS
+from toolspan.analysis.live_sessions import mark_running
 from toolspan.archive.answers import Rows, SortOrder
 from toolspan.archive.engine import Engine
 from toolspan.archive.filters import Filter, choose_name
 from toolspan.archive.parts import iter_parts
-from toolspan.archive.selection import CallSelection, NoCalls, mark_running
+from toolspan.archive.selection import CallSelection, NoCalls
 from toolspan.archive.sources import session_project
 from toolspan.reading.facts import CALLS, tuple_job
 from toolspan.reading.history import CallTable, make_head
@@ -100,7 +100,12 @@ def total_errors(
         InvalidFilter: there is no such grouping.
     """
     by = choose_name(by, GROUPINGS)
-    results, joined = engine.read(tuple_job(CALLS, ENDINGS, *([RISKS] if by == "program" else [])))
+    kinds = [CALLS, ENDINGS]
+    if by == "program":
+        from toolspan.analysis.risks import RISKS  # perf: imports the parser of command lines
+
+        kinds.append(RISKS)
+    results, joined = engine.read(tuple_job(*kinds))
     call_table = CallTable(mark_running(summary for summary, *_ in results))
     rows = CallSelection(call_table, joined, engine.reporter).filter_calls(call_filter)
     recoveries = recovery_by_call(ending for _, endings, *_ in results for ending in endings.endings)

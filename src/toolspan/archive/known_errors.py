@@ -13,11 +13,12 @@ from typing import Literal
 from msgspec import Struct
 
 from toolspan.analysis.errors import RECOVERY_JOB, ErrorGroup, group_errors, recovery_by_call
+from toolspan.analysis.live_sessions import mark_running
 from toolspan.analysis.recovery import CHAIN_WORDS, ChainLink, RecoveryChain
 from toolspan.archive.answers import Rows
 from toolspan.archive.engine import FileEngine
 from toolspan.archive.filters import Filter
-from toolspan.archive.selection import CallSelection, mark_running
+from toolspan.archive.selection import CallSelection
 from toolspan.archive.session import find_call
 from toolspan.errors import ToolspanError
 from toolspan.reading.history import CallTable

@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
-from toolspan.analysis.errors import ErrorGroup, group_errors, is_unsuccessful
+from toolspan.analysis.errors import ErrorGroup, group_errors
 from toolspan.analysis.file_time import TIMES, join_time
-from toolspan.analysis.live_sessions import LiveSession, live_sessions
+from toolspan.analysis.live_sessions import LiveSession, live_sessions, mark_running
 from toolspan.analysis.timesheet import Timesheet
 from toolspan.analysis.timing import TimeSplit
 from toolspan.archive.clock import now
 from toolspan.archive.engine import FileEngine
 from toolspan.archive.filters import Filter
-from toolspan.archive.selection import CallSelection, mark_running
+from toolspan.archive.selection import CallSelection
 from toolspan.archive.sources import session_project
 from toolspan.errors import NotFound
 from toolspan.formats.source import to_path
@@ -110,7 +110,7 @@ def _make_overview(
 ) -> Overview:
     """Summarize calls and times. `projects` maps each session in the period to its working folder."""
     calls = [row for row in rows if row.state != "orphan_result"]
-    unsuccessful = [row for row in calls if is_unsuccessful(row)]
+    unsuccessful = [row for row in calls if row.is_unsuccessful]
     return Overview(
         since=since,
         until=until,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from toolspan.analysis.errors import is_unsuccessful
 from toolspan.analysis.prompts import PROMPTS, FilePrompts, RecordedPrompt, join_prompts
 from toolspan.archive.answers import Rows, SortOrder, arrange
 from toolspan.archive.engine import Engine
@@ -95,7 +94,7 @@ def list_prompts(
             continue
         calls = [row for name in recorded.calls if (row := call_rows[file.file].get(name)) is not None]
         if rest == Filter() or any(map(rest.accepts_call, calls)):
-            unsuccessful = sum(map(is_unsuccessful, calls))
+            unsuccessful = sum(row.is_unsuccessful for row in calls)
             prompts.append(_make_row(session, file, recorded, unsuccessful))
     if not prompts:
         _explain_nothing(engine, call_filter, files)

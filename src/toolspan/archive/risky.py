@@ -7,11 +7,12 @@ from operator import attrgetter
 
 from msgspec import Struct
 
+from toolspan.analysis.live_sessions import mark_running
 from toolspan.analysis.risks import RISK_JOB, RISK_KINDS, RiskKind
 from toolspan.archive.answers import Rows, SortOrder, arrange
 from toolspan.archive.engine import Engine
 from toolspan.archive.filters import Filter, choose_name
-from toolspan.archive.selection import CallSelection, mark_running
+from toolspan.archive.selection import CallSelection
 from toolspan.reading.history import CallTable
 from toolspan.types.session import ClientName
 from toolspan.types.state import State

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, TypeVar
 
+from toolspan.analysis.live_sessions import mark_running
 from toolspan.archive.engine import Engine, FileResult, scan_with_cache
 from toolspan.archive.filters import Filter, in_project
 from toolspan.archive.parts import Choose, iter_parts
@@ -71,13 +72,15 @@ class CallSelection(NamedTuple):
     def accept_calls(self, call_filter: Filter, no_calls: NoCalls) -> list[CallRow]:
         """Return the calls that a filter accepts. If there are none, `no_calls` can explain it."""
         files = self.call_table.files
-        infos = {file.file: file.info for file in files}
-        rows = self.list_calls()
+        rows = list(self.list_calls())
         if call_filter.session is not None and self.is_joined:
             session_ids = {session.id for session in sessions_named(self.call_table.sessions, call_filter.session)}
             rows = [row for row in rows if row.session in session_ids]
             call_filter = call_filter.replace(session=None)
-        accepted = [row for row in rows if call_filter.accepts_call(row, infos.get(row.file))]
+        accepted = rows
+        if call_filter != Filter():
+            infos = {file.file: file.info for file in files}
+            accepted = [row for row in rows if call_filter.accepts_call(row, infos.get(row.file))]
         no_calls.add(files, rows, accepted)
         return accepted
 
@@ -111,16 +114,6 @@ def iter_call_tables(engine: Engine, choose: Choose | None = None) -> Iterator[C
     """
     for part in iter_parts(engine, SCAN_JOB, make_head, choose):
         yield CallTable(mark_running(part.results), are_independent=not part.are_linked)
-
-
-def mark_running(files: Iterable[FileSummary]) -> list[FileSummary]:
-    """Return the files with the calls that are still running as `running`."""
-    files = list(files)
-    if not any(row.state == "never_answered" for file in files for row in file.calls):
-        return files
-    from toolspan.analysis.live_sessions import mark_running_rows  # perf: rarely needed
-
-    return mark_running_rows(files)
 
 
 def read_filtered_files(engine: Engine, job: FileJob[S], call_filter: Filter) -> list[S]:

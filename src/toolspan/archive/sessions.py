@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from toolspan.analysis.errors import is_unsuccessful
 from toolspan.analysis.live_sessions import LiveSession, live_sessions
 from toolspan.archive.answers import Rows, SortOrder
 from toolspan.archive.engine import Engine, FileEngine, without_warnings
@@ -259,7 +258,7 @@ def _make_row(
         prompts=info.prompts,
         compactions=info.compactions,
         calls=states.total() - states["orphan_result"],
-        unsuccessful=sum(map(is_unsuccessful, rows)),
+        unsuccessful=sum(row.is_unsuccessful for row in rows),
         states=dict(states),
         tools=dict(Counter(row.tool for row in rows if row.tool)),
         agents=len(session.agents),

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from toolspan.analysis.errors import is_unsuccessful
+from toolspan.analysis.live_sessions import mark_running
 from toolspan.analysis.stats import (
     PERIODS,
     UNKNOWN_PERIOD,
@@ -23,7 +23,7 @@ from toolspan.analysis.usage import MAIN_AGENT, UNKNOWN, USAGE, agent_types_by_i
 from toolspan.archive.answers import SortOrder
 from toolspan.archive.engine import Engine
 from toolspan.archive.filters import Filter, choose_name
-from toolspan.archive.selection import CallSelection, mark_running
+from toolspan.archive.selection import CallSelection
 from toolspan.archive.usage import select_requests
 from toolspan.reading.facts import CALLS, tuple_job
 from toolspan.reading.history import CallTable
@@ -71,9 +71,6 @@ class Stats(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.tools or self.agents or self.days or self.hours or ()
 
 
-_JOB = tuple_job(CALLS, USAGE)
-
-
 def count_calls(
     engine: Engine,
     call_filter: Filter,
@@ -88,10 +85,13 @@ def count_calls(
     A limit keeps the latest periods, or the first rows of another order.
     """
     grouping = choose_name(by, GROUPINGS)
-    files_read, joined = engine.read(_JOB)
-    selection = CallSelection(CallTable(mark_running(summary for summary, _ in files_read)), joined, engine.reporter)
+    everything = call_filter == Filter()
+    # perf: the calls of a file state its tokens too, but not who used them when
+    files_read, joined = engine.read(tuple_job(CALLS) if everything and by != "agent" else tuple_job(CALLS, USAGE))
+    call_table = CallTable(mark_running(summary for summary, *_ in files_read))
+    selection = CallSelection(call_table, joined, engine.reporter)
     rows = selection.filter_calls(call_filter)
-    usages = [usage for _, usage in files_read]
+    usages = [usage for _, *usages in files_read for usage in usages]
     if by == "agent":
         types = agent_types_by_id(usages)
         groups = tool_stats(rows, lambda row: types.get(row.agent, UNKNOWN) if row.agent else MAIN_AGENT, "agent")
@@ -105,10 +105,9 @@ def count_calls(
         groups, servers = sort.sort(groups, _sort_value), sort.sort(servers, _sort_value)
     visible = groups[-(limit or 0) :] if by in PERIODS and sort is None else groups[: limit or None]
     sessions = selection.filter_sessions(call_filter, rows)
-    everything = call_filter == Filter()
-    files = selection.call_table.files if everything else [file for session in sessions for file in session.files]
-    tokens = None
-    if not (call_filter.tool or call_filter.kind or call_filter.state or call_filter.error):
+    files = call_table.files if everything else [file for session in sessions for file in session.files]
+    tokens = call_table.tokens if everything else None
+    if tokens is None and not (call_filter.tool or call_filter.kind or call_filter.state or call_filter.error):
         requests, _ = select_requests(usages, call_filter)
         tokens = sum((request.tokens for request in requests), Tokens())
     states: Counter[str] = Counter(row.state for row in rows)
@@ -120,7 +119,7 @@ def count_calls(
         calls=states.total() - states["orphan_result"],
         orphan_results=states["orphan_result"],
         states=dict(states),
-        unsuccessful=sum(map(is_unsuccessful, rows)),
+        unsuccessful=sum(row.is_unsuccessful for row in rows),
         nothing_found=sum(row.error_kind == "nothing_found" for row in rows),
         error_kinds=dict(Counter(row.error_kind for row in rows if row.error_kind)),
         tokens=tokens,

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from toolspan.analysis.file_time import TIME_JOB
 from toolspan.analysis.timesheet import SessionSheet, Timesheet, ToolTime, slowest_calls, time_by_tool
-from toolspan.analysis.timing import AgentTime, CallTime, TimeSplit
+from toolspan.analysis.timing import SLOW_CALL_MS, AgentTime, CallTime, TimeSplit
 from toolspan.archive.engine import Engine
 from toolspan.archive.filters import Filter
 from toolspan.archive.selection import check_project, choose_sessions, explain_nothing
@@ -62,8 +62,6 @@ class TimeReport(Struct, frozen=True, kw_only=True):
     by_session: tuple[SessionSplit, ...]
 
 
-SLOW_CALL_MS = 10_000
-"""The duration above which a read or an edit has probably waited for permission."""
 _QUICK_KINDS = ("edit", "write", "read", "search")
 
 

@@ -8,10 +8,10 @@ import click
 from rich.text import Text
 
 from toolspan.analysis.timesheet import ToolTime
-from toolspan.analysis.timing import TIME_PARTS, CallTime, TimePart, TimeSplit
+from toolspan.analysis.timing import SLOW_CALL_MS, TIME_PARTS, CallTime, TimePart, TimeSplit
 from toolspan.archive.archive import Archive
 from toolspan.archive.filters import Filter
-from toolspan.archive.time import SLOW_CALL_MS, TimeReport
+from toolspan.archive.time import TimeReport
 from toolspan.archive.words import format_count, format_duration, shorten_line, shorten_middle
 from toolspan.cli import select
 from toolspan.cli.filters import filter_options

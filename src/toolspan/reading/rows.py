@@ -18,7 +18,7 @@ from toolspan.types.error_kinds import ErrorKind, Retry
 from toolspan.types.ids import SourceLocation
 from toolspan.types.session import ClientName
 from toolspan.types.span import Branch, Event, Hook, HookOutcome, Notification, Permission, Span
-from toolspan.types.state import State
+from toolspan.types.state import UNSUCCESSFUL_STATES, State
 from toolspan.types.tool_kinds import ToolKind
 
 T = TypeVar("T", bound=Struct)
@@ -124,6 +124,11 @@ class CallRow(Struct, frozen=True, gc=False):
     """The call whose background command this call reads, writes to or stops. Its time is part of that command's."""
     polls: int = 0
     """Number of calls that continue the background command of this call."""
+
+    @property
+    def is_unsuccessful(self) -> bool:
+        """True if the call ended in any way other than success. Searches that only found nothing do not count."""
+        return self.state in UNSUCCESSFUL_STATES and self.error_kind != "nothing_found"
 
 
 def make_call_row(span: Span, file: str) -> CallRow:

@@ -19,7 +19,6 @@ from toolspan.formats.base import TranscriptContent
 from toolspan.formats.decoding import parse_task_notices
 from toolspan.formats.registry import get_format
 from toolspan.reading.rows import make_call_row
-from toolspan.shell.readonly import is_read_only
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.session import Message, MessageAuthor
 from toolspan.types.span import Branch, Span, parse_timestamp
@@ -533,6 +532,8 @@ def _runs_alone(span: Span) -> bool:
         case "edit" | "write":
             return True
         case "shell":
+            from toolspan.shell.readonly import is_read_only  # perf: few batches have several calls
+
             return span.tool == "Bash" and not is_read_only(span.call.target or "")
         case _:
             return False

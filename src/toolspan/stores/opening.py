@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from toolspan.errors import ToolspanError
-from toolspan.stores.base import LeasedStore
+
+if TYPE_CHECKING:
+    from toolspan.stores.base import LeasedStore
 
 STORE_SCHEMES = ("sqlite", "postgresql", "postgres", "redis", "rediss", "store+s3")
 _URL = re.compile(rf"(?:{'|'.join(map(re.escape, STORE_SCHEMES))})://")

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from toolspan.analysis.errors import is_unsuccessful, recovery_by_call
+from toolspan.analysis.errors import recovery_by_call
 from toolspan.analysis.file_time import CallPlace, FileTimes, join_time
 from toolspan.analysis.stats import mcp_server_name
 from toolspan.analysis.timesheet import Timesheet
@@ -196,7 +196,7 @@ def _session_columns(files: Sequence[FileFacts], call_table: CallTable) -> Colum
         "id": _values(sessions, "id"),
         "project": [session.cwd or parse_file_name(PurePath(session.file.file)).project for session in sessions],
         "calls": [sum(row.state != "orphan_result" for row in rows) for rows in calls],
-        "unsuccessful": [sum(map(is_unsuccessful, rows)) for rows in calls],
+        "unsuccessful": [sum(row.is_unsuccessful for row in rows) for rows in calls],
         "agents": [len(session.agents) for session in sessions],
         "malformed": [sum(file.counts.malformed for file in session.files) for session in sessions],
         "files": [[file.file for file in session.files] for session in sessions],

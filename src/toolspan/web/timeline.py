@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from toolspan.analysis.live_sessions import running_evidence
+from toolspan.analysis.live_sessions import list_processes, running_evidence
 from toolspan.analysis.timing import HookTimings, read_all_hook_timings
 from toolspan.archive.reporter import SILENT, Reporter
 from toolspan.archive.session import resolve_names, session_facts, session_paths
@@ -232,4 +232,4 @@ class SessionTimeline:
 def _find_evidence(file: str, info: SessionInfo) -> str | None:
     import time
 
-    return running_evidence(file, info, None, time.time())
+    return running_evidence(file, info, list_processes(), time.time())

@@ -564,7 +564,7 @@ class Pairing(CallPairing[CallBuilder]):
             state=inference.state,
             evidence=inference.evidence,
             error_kind=inference.kind,
-            message=denial_message(builder.error_text),
+            message=denial_message(builder.error_text) if builder.error_text else None,
             events=events,
             background=background and inference.state == "succeeded",
             ambiguous=inference.ambiguous,
