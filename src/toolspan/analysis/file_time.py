@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
+from operator import itemgetter
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
@@ -139,7 +140,7 @@ def _join_agents(times: FileTimes, rows: Iterable[CallRow]) -> list[AgentTime]:
             role=agent.role,
             starter=agent.starter,
             slices=agent.slices,
-            calls=tuple(time for _, time in sorted(own, key=lambda item: item[0])),
+            calls=tuple(time for _, time in sorted(own, key=itemgetter(0))),
         )
         for agent, own in zip(times.agents, items, strict=True)
     ]

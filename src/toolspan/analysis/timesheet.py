@@ -5,9 +5,13 @@ Slices and calls that a resumed or forked session copied from another file are c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from heapq import nsmallest
 from itertools import chain
+from operator import itemgetter
+from typing import get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -265,7 +269,7 @@ def time_by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
     rows: list[ToolTime] = []
     for tool, members in calls_by_tool.items():
         times = sorted(duration for call in members if (duration := command_ms(call.call)) is not None)
-        certainties: list[Certainty] = ["known", "inferred", "unknown"]
+        certainties = Counter(call.certainty for call in members)
         rows.append(
             ToolTime(
                 tool=tool,
@@ -273,7 +277,7 @@ def time_by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
                 total_ms=sum(times),
                 run_ms=sum(call.run_ms or 0 for call in members),
                 wait_ms=sum(call.wait_ms or 0 for call in members),
-                waits={name: sum(call.certainty == name for call in members) for name in certainties},
+                waits={name: certainties[name] for name in get_args(Certainty)},
                 hooks_ms=sum(call.hooks_ms for call in members),
                 p50_ms=percentile(times, 50),
                 max_ms=times[-1] if times else 0,
@@ -284,9 +288,8 @@ def time_by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
 
 def slowest_calls(calls: Iterable[CallTime], count: int) -> list[CallTime]:
     """Return the calls with the longest time from request to result."""
-    timed = [(duration, call) for call in calls if (duration := command_ms(call.call))]
-    ranked = sorted(timed, key=lambda pair: (-pair[0], pair[1].call.id))
-    return [call for _, call in ranked[: count or None]]
+    timed = [(-duration, call.call.id, call) for call in calls if (duration := command_ms(call.call))]
+    return [call for *_, call in nsmallest(count or len(timed), timed, key=itemgetter(0, 1))]
 
 
 def _clip_slices(

@@ -79,7 +79,7 @@ def split_time(engine: Engine, call_filter: Filter, *, limit: int | None = None)
         select=lambda sessions: choose_sessions(sessions, call_filter),
     )
     rest = call_filter.without_file_filters()
-    calls = [call for call in sheet.calls if rest.accepts_call(call.call)]
+    calls = [call for call in sheet.calls if rest == Filter() or rest.accepts_call(call.call)]
     if not calls:
         explain_nothing(engine, call_filter, [file.file for file in files])
     waits: dict[str, int] = {}

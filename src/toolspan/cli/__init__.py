@@ -9,7 +9,7 @@ import sys
 
 _EXIT_UNWRITABLE = 3
 _EXIT_INTERRUPTED = 130
-_GC_THRESHOLD = 200_000
+_GC_THRESHOLD = 1_000_000
 """Garbage collection threshold. Imports and results create many objects and few cycles, so it is higher than the
 default. A collection while forked processes run would also copy the memory pages shared with them.
 """
