@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.fork_server import run_server
+from tests.limits import TEST_LIMIT
 from tests.optional import MISSING, MODULES
 
 # No deadlines, because machines may be busy. `ci` draws the same examples every time.
@@ -31,8 +32,6 @@ SLOW_PARTS = ("tables", "sandbox/test_escapes.py", "web", "crash", "journeys", "
 """The parts that take longest. They run first, so that no process waits for another at the end. The escapes do not run
 beside other tests of the sandbox, which would hide their named pipes while they come and go.
 """
-TEST_LIMIT = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "mutants" else 600
-"""Seconds after which a test counts as stuck; far more than any test needs on a busy machine."""
 
 os.environ["GEMINI_CLI_HOME"] = "/nonexistent"  # tests do not read the chats of the user
 os.environ["TZ"] = "UTC"  # commands print local times

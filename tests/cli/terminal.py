@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO
 
 from tests.fork_server import PYTHON, TERMINAL, TOOLSPAN
+from tests.limits import PATIENCE
 
-TIMEOUT = 30.0
 MENU = "c deny with a comment"
 
 
@@ -47,7 +47,7 @@ class Terminal:
 
     def wait_for(self, text: str) -> str:
         """Wait until a text appears after the previous one, and return the output up to it."""
-        end = time.monotonic() + TIMEOUT
+        end = time.monotonic() + PATIENCE
         while text not in self.screen[self._offset :]:
             ready, _, _ = select.select([self._terminal], [], [], max(end - time.monotonic(), 0))
             assert ready, f"{text!r} is not in {self.screen[self._offset :]!r}"
@@ -103,12 +103,12 @@ class Terminal:
         """Close the input, wait for the end of the command, and return all rows."""
         _open(self.child.stdin).close()
         list(self._read())
-        self.child.wait(TIMEOUT)
+        self.child.wait(PATIENCE)
         return self.rows
 
     def _read(self) -> Iterator[dict[str, object]]:
         stdout = _open(self.child.stdout)
-        while select.select([stdout], [], [], TIMEOUT)[0]:
+        while select.select([stdout], [], [], PATIENCE)[0]:
             line = stdout.readline()
             if not line:
                 return

@@ -65,7 +65,7 @@ def test_help_loads_no_command() -> None:
         "print([name for name in sys.modules if name == 'rich' or name == 'toolspan.cli.calls'])"
     )
 
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert result.stdout.endswith("[]\n")
 

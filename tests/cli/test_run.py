@@ -379,7 +379,7 @@ def test_ctrl_c_ends_the_turn_answers_the_calls_and_prints_the_result(tmp_path: 
         process = start_run(tmp_path, *model(server, kind))
         (work / "ready").read_text(encoding="utf-8")  # comes when the command runs
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate()
 
     assert process.returncode == 130
     last = json.loads(out.splitlines()[-1])
@@ -409,7 +409,7 @@ def test_ctrl_c_ends_awaited_agents_and_prints_the_result_last(tmp_path: Path) -
             lines.append(process.stdout.readline())
         (work / "ready").read_text(encoding="utf-8")  # comes when the agent's command runs
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate()
 
     assert process.returncode == 130
     last = json.loads(out.splitlines()[-1])
@@ -474,7 +474,7 @@ def test_closed_output_pipe_ends_the_run(tmp_path: Path) -> None:
     process = start_run(tmp_path, "--model", f"scripted:{script}")
     assert process.stdout is not None
     process.stdout.close()
-    assert process.wait(timeout=60) == 141
+    assert process.wait() == 141
     assert process.stderr is not None
     assert "Traceback" not in process.stderr.read()
     process.stderr.close()

@@ -48,10 +48,9 @@ def test_session_in_use_is_refused_with_the_pid_of_its_process(tmp_path: Path) -
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
             check=False,
         )
-        holder.communicate("\n", timeout=60)
+        holder.communicate("\n")
 
     assert result.returncode == 2
     assert f"process {holder.pid} is recording this session" in result.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import toolspan
-from tests.cli.terminal import MENU, TIMEOUT, Terminal, open_terminal
+from tests.cli.terminal import MENU, Terminal, open_terminal
 from tests.fork_server import TOOLSPAN
 from tests.requirement import requirement
 from toolspan.session.models.scripted import ScriptAnswer
@@ -57,7 +57,7 @@ def test_user_chats_approves_a_call_and_leaves(tmp_path: Path) -> None:
         terminal.wait_for("You are welcome.")
         terminal.wait_for(READY)
         terminal.write("/exit\n")
-        assert terminal.child.wait(TIMEOUT) == 0
+        assert terminal.child.wait() == 0
 
     assert "I <U+001B>[31mlook." in question
     assert "Read" in question
@@ -122,7 +122,7 @@ def test_ctrl_c_ends_the_turn_and_the_conversation_continues(tmp_path: Path) -> 
         terminal.wait_for("Sorry.")
         terminal.wait_for(READY)
         terminal.write(CTRL_D)
-        assert terminal.child.wait(TIMEOUT) == 0
+        assert terminal.child.wait() == 0
 
     spans = toolspan.read(transcript(tmp_path)).spans
     assert [span.state for span in spans] == ["interrupted"]
@@ -133,7 +133,7 @@ def test_second_ctrl_c_exits(tmp_path: Path) -> None:
         terminal.write(CTRL_C)
         terminal.wait_for("Press Ctrl-C again to quit.")
         terminal.write(CTRL_C)
-        assert terminal.child.wait(TIMEOUT) == 130
+        assert terminal.child.wait() == 130
 
 
 @requirement("hooks.async-rewake")
@@ -157,7 +157,7 @@ def test_async_hook_wakes_the_model_while_the_user_can_type(tmp_path: Path) -> N
         terminal.wait_for("Welcome.")
         terminal.wait_for(READY)
         terminal.write("/exit\n")
-        assert terminal.child.wait(TIMEOUT) == 0
+        assert terminal.child.wait() == 0
 
     assert json.loads((tmp_path / "ended").read_bytes())["reason"] == "prompt_input_exit"
     (news,) = [m for m in toolspan.read(transcript(tmp_path)).messages() if "broke" in m.text]

@@ -19,11 +19,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.command import rows
+from tests.limits import PATIENCE
 from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder
 from toolspan.testing.codex_builder import RolloutBuilder
 
-TIMEOUT = 30  # seconds; only a failing test waits this long
 LONG_AGO = datetime(2026, 11, 2, 9, tzinfo=UTC)
 NOW = datetime.now(UTC)
 START = "from toolspan.cli import main; main()"
@@ -43,7 +43,7 @@ class Watcher:
             self._lines.put(line.rstrip("\n"))
 
     def line(self) -> str:
-        return self._lines.get(timeout=TIMEOUT)
+        return self._lines.get(timeout=PATIENCE)
 
     def call(self) -> tuple[Any, ...]:
         """Return type, id and states of the next JSON line."""
@@ -113,7 +113,7 @@ def test_each_change_is_one_json_line_until_ctrl_c(tmp_path: Path) -> None:
         append(path, *lines[3:])
         assert watcher.call() == ("call", "c2", None, "failed")
         watcher.process.send_signal(signal.SIGINT)
-        assert watcher.process.wait(TIMEOUT) == 130
+        assert watcher.process.wait() == 130
         assert watcher.process.stderr is not None
         assert watcher.process.stderr.read() == ""
 
@@ -314,7 +314,7 @@ def test_missing_file_watches_fall_back_to_polling_with_a_notice(projects: Path)
             stderr = process.stderr
             assert stderr is not None
             threading.Thread(target=lambda: complaints.put(stderr.readline()), daemon=True).start()
-            assert "the system has no watches left" in complaints.get(timeout=TIMEOUT)
+            assert "the system has no watches left" in complaints.get(timeout=PATIENCE)
             append(projects / "p1" / "s1.jsonl", lines[1])
             assert watcher.call() == ("call", "c1", None, "requested")
             append(projects / "later" / "new.jsonl", *two_calls("new")[:2])

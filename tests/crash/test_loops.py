@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 from tests.fork_server import TOOLSPAN, run_toolspan
+from tests.limits import PATIENCE
 from toolspan import Permissions, Session, read
 from toolspan.reading.diagnostics import check
 from toolspan.session.resume import load_history
@@ -31,7 +32,6 @@ pytestmark = pytest.mark.usefixtures("fork_server")
 
 EXEC = ["exec", "--permission-mode", "bypassPermissions"]
 CHAOS = Path(__file__).parents[1] / "integrations" / "mcp_client" / "chaos_server.py"
-PATIENCE = 120
 
 
 def sampled(whole: int, sample: int) -> list[Any]:

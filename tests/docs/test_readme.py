@@ -67,7 +67,6 @@ def test_commands_print_what_the_readme_shows(block: Block, tmp_path: Path) -> N
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
             check=False,
         )
         printed = [line.rstrip() for line in result.stdout.splitlines()]

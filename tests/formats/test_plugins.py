@@ -24,7 +24,7 @@ def install(folder: Path, location: str = "my_format:NotebookAgentFormat") -> di
 
 def run(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", *arguments], env=env, capture_output=True, encoding="utf-8", check=False, timeout=120
+        [sys.executable, "-m", *arguments], env=env, capture_output=True, encoding="utf-8", check=False
     )
 
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.limits import PATIENCE
+
 TMUX = shutil.which("tmux")
-TIMEOUT = 180.0
-"""Seconds to wait for output; generous, because the machine may be busy."""
 COLUMNS = 100
 _PROMPT = "$"
 Condition = Callable[[list[str]], bool]
@@ -70,7 +70,7 @@ class Screen:
         return [line.rstrip() for line in text.split("\n")]
 
     def _wait(self, condition: Condition, description: str) -> None:
-        end = time.monotonic() + TIMEOUT
+        end = time.monotonic() + PATIENCE
         while not condition(self.lines()):
             ready, _, _ = select.select([self._output_fd], [], [], max(end - time.monotonic(), 0))
             assert ready, f"{description} did not appear:\n" + "\n".join(self.lines())
@@ -80,7 +80,7 @@ class Screen:
         assert TMUX is not None
         return subprocess.run(
             [TMUX, "-u", "-S", str(self._socket), *arguments],
-            capture_output=True, encoding="utf-8", check=True, timeout=TIMEOUT,
+            capture_output=True, encoding="utf-8", check=True, timeout=PATIENCE,
         ).stdout  # fmt: skip
 
 
@@ -102,8 +102,8 @@ def open_screen(folder: Path, cwd: Path, environment: Mapping[str, str]) -> Iter
     pipe_output = [";", "pipe-pane", "-t", "0", f"cat > '{fifo}'"]
     output_fd = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        subprocess.run([*new_session, *size, "sh", *pipe_output], env=variables, check=True, timeout=TIMEOUT)
+        subprocess.run([*new_session, *size, "sh", *pipe_output], env=variables, check=True, timeout=PATIENCE)
         yield Screen(socket, output_fd)
     finally:
-        subprocess.run([TMUX, "-S", str(socket), "kill-server"], check=False, timeout=TIMEOUT)
+        subprocess.run([TMUX, "-S", str(socket), "kill-server"], check=False, timeout=PATIENCE)
         os.close(output_fd)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.limits import PATIENCE
 from tests.strategies import Recorded, claude_transcripts, mutated, mutations
 from toolspan.errors import SourceError
 from toolspan.reading.follow import (
@@ -34,8 +35,6 @@ from toolspan.testing import TranscriptBuilder, codex_builder
 from toolspan.testing.codex_builder import RolloutBuilder
 from toolspan.types.span import Span
 from toolspan.types.state import OPEN_STATES
-
-PATIENCE = 20  # seconds; only a test that fails waits so long
 
 
 def append(path: Path, data: bytes) -> None:

@@ -19,6 +19,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
+from tests.limits import PATIENCE
 from tests.strategies_run import ENDLESS, Plan, Schedule, Silence, Step
 from toolspan.errors import ToolError
 from toolspan.runtime.batch import Batch
@@ -44,7 +45,6 @@ SCHEMA: Mapping[str, object] = {
     "required": ["n"],
     "additionalProperties": False,
 }
-TIMEOUT = 20.0
 """Seconds after which a schedule counts as stuck."""
 GRACE = 0.005
 
@@ -517,14 +517,14 @@ async def play(schedule: Schedule) -> ScheduleRun:
     around = asyncio.all_tasks()
     if schedule.host == "task":
         task = asyncio.create_task(_perform(progress))
-        await asyncio.wait([task], timeout=TIMEOUT)
+        await asyncio.wait([task], timeout=PATIENCE)
         if not task.done():
             progress.wrong.append("stuck")
             task.cancel()
         elif not task.cancelled() and task.exception() is not None:
             progress.wrong.append(f"raised {task.exception()!r}")
     else:
-        with anyio.move_on_after(TIMEOUT) as limit:
+        with anyio.move_on_after(PATIENCE) as limit:
             try:
                 await _perform(progress)
             except Exception as error:  # noqa: BLE001 - reported with the schedule

@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from tests.limits import PATIENCE
 from tests.runtime.calls import EventLog, call
 from tests.runtime.waiting_tools import Held, gone
 from toolspan import Session
@@ -465,7 +466,7 @@ async def test_tool_has_one_task_and_its_own_timeouts() -> None:
     @tool
     async def look() -> str:
         first = asyncio.current_task()
-        async with asyncio.timeout(5), anyio.create_task_group() as group:
+        async with asyncio.timeout(PATIENCE), anyio.create_task_group() as group:
             with anyio.CancelScope():
                 group.start_soon(anyio.sleep, 0)
                 await asyncio.sleep(0)

@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from tests.limits import PATIENCE
 from tests.runtime.calls import EventLog, call, pending_call
 from toolspan.runtime import sinks
 from toolspan.runtime.batch import HEARTBEAT_SECONDS, PROGRESS_INTERVAL, report_due_events, report_progress
@@ -120,8 +121,8 @@ async def test_all_blocked_sinks_share_one_grace() -> None:
     closing.emit(started(1))
 
     try:
-        with anyio.move_on_after(30) as patience:  # one after the other they would need a minute
-            await closing.close(0.2)
+        with anyio.move_on_after(PATIENCE) as patience:  # one after the other they would need longer
+            await closing.close(PATIENCE / 200)
     finally:
         go_on.set()
 

@@ -62,14 +62,14 @@ def run_as_user(bubblewrap: None) -> RunAsUser:
     if os.getuid() == 0 and subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
         pytest.skip("root needs a mount namespace here to become an ordinary user")
 
-    def run(*arguments: str, timeout: float = 60, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *arguments]
         paths = [str(REPOSITORY / "src"), str(REPOSITORY), *(path for path in sys.path if "site-packages" in path)]
         env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": ":".join(paths),
                "HOME": "/nonexistent", "LC_ALL": "C", "TOOLSPAN_NO_CACHE": "1", **environment}  # fmt: skip
         if os.getuid() == 0:
             command = ["unshare", "--mount", "bash", "-ec", _as_nobody(command)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=env, check=False, cwd="/")
+        return subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd="/")
 
     return run
 

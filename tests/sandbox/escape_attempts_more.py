@@ -378,7 +378,7 @@ def list_unix_sockets(world: World) -> object:
 def list_unix_sockets_by_netlink(world: World) -> object:
     request = struct.pack("<BBHIIII2I", 1, 0, 0, 0xFFFFFFFF, 0, 1, 0, 0, 0)[:24]
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as client:  # NETLINK_SOCK_DIAG
-        client.settimeout(2)
+        client.settimeout(30)
         client.send(struct.pack("<IHHII", 16 + len(request), 20, 0x301, 1, 0) + request)
         data = client.recv(1 << 16)
         while len(chunk := client.recv(1 << 16)) > 20:

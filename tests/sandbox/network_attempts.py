@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-SECONDS = 2.0
+SECONDS = 30.0
 PLACES: dict[str, Any] = {}
 ATTEMPTS: dict[str, Callable[[], bool]] = {}
 

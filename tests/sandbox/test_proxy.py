@@ -63,12 +63,11 @@ class Running:
             text = f"{head}\r\n{self.authorization}\r\n{rest}"
         writer.write(text.encode())
         answer = b""
-        async with asyncio.timeout(10):
-            try:
-                while data := await reader.read(65_536):
-                    answer += data
-            finally:
-                writer.close()
+        try:
+            while data := await reader.read(65_536):
+                answer += data
+        finally:
+            writer.close()
         return answer.decode("latin-1")
 
     async def status(self, host: str, port: int = 443) -> int:
@@ -274,7 +273,7 @@ async def open_site(
         rules = [f"app.example:{server.port}", f"127.0.0.1:{server.port}"]
         async with (
             running(allowed=rules, names={"app.example": [["127.0.0.1"]]}) as on,
-            httpx2.AsyncClient(verify=False, proxy=on.url, timeout=10, follow_redirects=True) as client,
+            httpx2.AsyncClient(verify=False, proxy=on.url, timeout=None, follow_redirects=True) as client,
         ):
             yield server, on, client
 

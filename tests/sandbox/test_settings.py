@@ -112,7 +112,6 @@ def run_toolspan(
         cwd=folder,
         env={**os.environ, "HOME": str(folder.parent), "COLUMNS": "200", **environment},
         check=False,
-        timeout=60,
     )
 
 
@@ -270,7 +269,6 @@ def _run_without_sandbox(folder: Path, *options: str) -> subprocess.CompletedPro
         cwd=folder,
         env={**os.environ, "HOME": str(folder.parent)},
         check=False,
-        timeout=60,
     )
 
 

@@ -97,7 +97,6 @@ async def troupe(
     )
     agent = Agent(session, play.model, system="Work.")
     Subagents(agent, staff)
-    with anyio.fail_after(30):
-        async with session:
-            yield agent
+    async with session:
+        yield agent
     assert check_history(session.messages) == []

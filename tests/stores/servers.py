@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-_START_SECONDS = 30.0
+from tests.limits import PATIENCE
 
 
 def find_postgres() -> Path | None:
@@ -51,7 +51,7 @@ class Server:
         self.process = subprocess.Popen(
             self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=self._user, cwd="/"
         )
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while True:
             with socket.socket() as client:
                 if client.connect_ex(("127.0.0.1", self.port)) == 0 and not subprocess.call(

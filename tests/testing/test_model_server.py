@@ -362,7 +362,7 @@ def test_server_can_be_used_in_a_synchronous_test() -> None:
 
 def test_script_error_is_raised_by_a_synchronous_with() -> None:
     with pytest.raises(testing.ScriptExhausted), ModelServer(ScriptedModel([])) as server:
-        connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=10)
+        connection = http.client.HTTPConnection(server.url.removeprefix("http://"))
         connection.request("POST", "/v1/messages", BODY, HEADERS)
         assert connection.getresponse().status == 400
         connection.close()
@@ -381,7 +381,7 @@ def test_command_line_serves_a_script_and_prints_its_url(tmp_path: Path) -> None
                 reply = [client.messages.create(model="m", max_tokens=9, messages=[HELLO]).content for _ in range(3)]
         finally:
             served.send_signal(signal.SIGTERM)
-        assert served.wait(timeout=20) == 0
+        assert served.wait() == 0
 
     assert [cast("Any", content[0]).text for content in reply] == ["Hello.", "Bye.", "Bye."]
 
@@ -394,7 +394,6 @@ def test_command_line_reports_an_invalid_script(tmp_path: Path) -> None:
         [sys.executable, "-m", "toolspan.testing.model_server", script],
         capture_output=True,
         text=True,
-        timeout=30,
         check=False,
     )
 

@@ -9,8 +9,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import anyio
-
 from toolspan.runtime.context import Workspace
 from toolspan.runtime.permissions.modes import Permissions
 from toolspan.runtime.process import ProcessSupervisor
@@ -50,8 +48,7 @@ class Client:
 
     async def calls(self, *requests: tuple[str, Mapping[str, object]]) -> list[Finished]:
         """Run several calls of one message."""
-        with anyio.fail_after(30):
-            return await self.runner.finish([self.block(*call) for call in requests])
+        return await self.runner.finish([self.block(*call) for call in requests])
 
     def block(self, tool: str, tool_input: Mapping[str, object]) -> dict[str, object]:
         number = next(self._ids)

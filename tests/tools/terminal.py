@@ -46,8 +46,7 @@ class Terminal:
             self.printed.set()
 
     async def run(self, command: str, **more: object) -> Finished:
-        with anyio.fail_after(20):
-            return (await self.runner.finish([self.block(command, **more)]))[0]
+        return (await self.runner.finish([self.block(command, **more)]))[0]
 
     async def text(self, command: str, **more: object) -> str:
         return str((await self.run(command, **more)).content)

@@ -165,7 +165,7 @@ for number in range(8):
     for writer in writers:
         assert writer.stdin is not None
         writer.stdin.close()
-    assert [writer.wait(timeout=60) for writer in writers] == [0] * 4
+    assert [writer.wait() for writer in writers] == [0] * 4
 
     tasks = store.read_tasks()
     assert [task.id for task in tasks] == [str(number) for number in range(1, 34)]

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
-import anyio
-
 from toolspan.runtime.context import Workspace
 from toolspan.runtime.permissions.decide import Approver, Policy
 from toolspan.runtime.process import ProcessSupervisor
@@ -57,8 +55,7 @@ class Toolbox:
 
     async def call(self, tool: str, **fields: object) -> Finished:
         block = {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": tool, "input": fields}
-        with anyio.fail_after(20):
-            return (await self.runner.finish([block]))[0]
+        return (await self.runner.finish([block]))[0]
 
 
 @asynccontextmanager

@@ -16,11 +16,10 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from tests.browser import NO_BROWSER, run_browser
+from tests.limits import PATIENCE
 from toolspan.reading import sample
 
 AXE = Path(__file__).parent / "axe" / "axe.min.js"  # axe-core 4, MPL-2.0; the first line has its version
-TIMEOUT = 120
-"""Seconds after which a test fails. Only a fault takes as long, even on a slow machine."""
 _OWN_SOURCES = ("console-api", "javascript", "security")
 
 
@@ -40,7 +39,7 @@ class Server:
         self, path: str, method: str = "GET", body: str | None = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
         """Send one request and return status, headers and body. Redirects are not followed."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
         with contextlib.closing(connection):
             connection.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
             response = connection.getresponse()
@@ -71,7 +70,7 @@ class Server:
 
     def events(self, path: str) -> Generator[tuple[str, Any], None, None]:
         """Yield the names and the data of server-sent events."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
         with contextlib.closing(connection):
             connection.request("GET", path, headers={"Authorization": f"Bearer {self.secret}"})
             response = connection.getresponse()
@@ -106,7 +105,7 @@ def running(runtime: Path, *words: str | Path) -> Iterator[Server]:
         yield Server(json.loads(process.stdout.readline())["url"], process, runtime)
     finally:
         process.terminate()
-        process.wait(TIMEOUT)
+        process.wait(PATIENCE)
         process.stdout.close()
 
 
@@ -142,7 +141,7 @@ class Browser:
         """Wait until an expression is true."""
         from selenium.webdriver.support.ui import WebDriverWait
 
-        waiter = WebDriverWait(self.driver, TIMEOUT, poll_frequency=0.05)
+        waiter = WebDriverWait(self.driver, PATIENCE, poll_frequency=0.05)
         return waiter.until(lambda _: self.run(f"return {expression}"))
 
     def texts(self, selector: str) -> list[str]:
@@ -197,7 +196,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if NO_BROWSER:
         pytest.skip(NO_BROWSER)
     for started in run_browser(tmp_path_factory.mktemp("browser")):
-        started.set_script_timeout(TIMEOUT)
+        started.set_script_timeout(PATIENCE)
         yield started
 
 

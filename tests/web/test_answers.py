@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.web.conftest import TIMEOUT, Browser, Server, running
+from tests.limits import PATIENCE
+from tests.web.conftest import Browser, Server, running
 from toolspan.testing import TranscriptBuilder
 
 SESSION = "5f0c1d7e-2b64-4c1b-9a53-0d6f1c7b8e21"
@@ -37,10 +38,10 @@ def test_a_search_that_runs_away_is_stopped_and_others_are_answered(runaway: Ser
 def test_a_question_that_nobody_waits_for_is_not_answered(tmp_path: Path) -> None:
     builder = TranscriptBuilder(session_id=SESSION).prompt("A" * 64 + "!")
     builder.write(tmp_path / "projects" / "-home" / f"{SESSION}.jsonl")
-    with running(tmp_path / "run", tmp_path / "projects", "--timeout", str(10 * TIMEOUT)) as server:
+    with running(tmp_path / "run", tmp_path / "projects", "--timeout", str(10 * PATIENCE)) as server:
         headers = {"Authorization": f"Bearer {server.secret}"}
         for number in range(6):
-            connection = http.client.HTTPConnection(server.host, server.port, timeout=TIMEOUT)
+            connection = http.client.HTTPConnection(server.host, server.port, timeout=PATIENCE)
             connection.request("GET", f"{RUNAWAY}&limit={number + 1}", headers=headers)
             connection.close()
         assert server.get("search", q="A") != []  # it would wait for the others for ever

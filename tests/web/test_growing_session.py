@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.web.conftest import TIMEOUT, Browser, Server, command_rows, running
+from tests.limits import PATIENCE
+from tests.web.conftest import Browser, Server, command_rows, running
 from toolspan.analysis.timing import TIME_PARTS
 from toolspan.reading import sample
 from toolspan.testing import TranscriptBuilder
@@ -253,12 +254,12 @@ def test_no_worker_outlives_the_server(server: Server, page: Page, way: str) -> 
     for worker in workers:
         worker.suspend()  # as one that computes: it does not notice that its connection is closed
     server.process.send_signal(signal.SIGTERM if way == "stopped" else signal.SIGKILL)
-    server.process.wait(TIMEOUT)
+    server.process.wait(PATIENCE)
     if way == "killed":
         for worker in workers:
             with contextlib.suppress(psutil.NoSuchProcess):
                 worker.resume()
-    psutil.wait_procs([*helpers, *workers], timeout=TIMEOUT)
+    psutil.wait_procs([*helpers, *workers], timeout=PATIENCE)
     assert len(workers) > 2
     assert not any(map(is_alive, [*helpers, *workers]))
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.analysis.recorded_edits import ClaudeFolder
 from tests.fork_server import TOOLSPAN, run_toolspan
-from tests.web.conftest import TIMEOUT, Browser, Server, command_rows, open_empty_page, running
+from tests.web.conftest import Browser, Server, command_rows, open_empty_page, running
 from toolspan.reading import sample
 
 pytestmark = pytest.mark.usefixtures("fork_server")
@@ -167,7 +167,7 @@ def test_a_permission_request_of_the_client_is_answered_in_the_page(ui_server: U
             process.stdin = None
             page.wait("document.querySelector('[data-test=question] .clock')?.innerText.includes('s left')")
             page.click(f"[data-test=question] [data-key={button}]")
-            output, _ = process.communicate(timeout=TIMEOUT)
+            output, _ = process.communicate()
         decision = json.loads(output)["hookSpecificOutput"]["decision"]
         assert decision.items() >= expected.items()
         page.wait("!document.querySelector('[data-test=question]')")
@@ -433,7 +433,7 @@ def test_always_in_all_projects_needs_a_second_click(ui_server: UiServer, page: 
         page.wait(f"document.querySelector('{button}')?.innerText === 'Always, everywhere: click again'")
         assert process.poll() is None
         page.click(button)
-        output, _ = process.communicate(timeout=TIMEOUT)
+        output, _ = process.communicate()
     decision = json.loads(output)["hookSpecificOutput"]["decision"]
     assert decision["behavior"] == "allow"
     assert [update["destination"] for update in decision["updatedPermissions"]] == ["userSettings"]
@@ -451,7 +451,7 @@ def test_a_question_is_answered_on_the_page_of_its_session(ui_server: UiServer, 
             process.stdin = None
             page.wait("document.querySelector('.session [data-test=question]')")
             page.click(f".session [data-test=question] [data-key={key}]")
-            output, _ = process.communicate(timeout=TIMEOUT)
+            output, _ = process.communicate()
         assert json.loads(output)["hookSpecificOutput"]["decision"]["behavior"] == key
         page.wait("!document.querySelector('[data-test=question]')")
     assert page.problems() == []

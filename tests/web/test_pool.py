@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.web.conftest import TIMEOUT, Server, command_rows, running
+from tests.limits import PATIENCE
+from tests.web.conftest import Server, command_rows, running
 from toolspan.reading import sample
 from toolspan.reading.cache import compute_file_stamp, is_stable
 from toolspan.testing import TranscriptBuilder
@@ -26,7 +27,7 @@ def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
         expected = server.get("sessions")
         for worker in find_workers(server):
             worker.kill()
-            worker.wait(TIMEOUT)
+            worker.wait(PATIENCE)
         assert server.get("sessions", sort="-ended", limit="100") == list(
             command_rows("sessions", "--sort", "-ended", "--limit", "100", sample.archive())
         )
@@ -62,7 +63,7 @@ def test_workers_read_a_new_archive_together_and_then_add_the_facts_for_other_qu
     while not is_stable(compute_file_stamp(path) or "", time.time_ns()):
         os.sched_yield()
     with running(tmp_path / "run", tmp_path / "archive") as server:
-        deadline = time.monotonic() + TIMEOUT
+        deadline = time.monotonic() + PATIENCE
         for limit in itertools.count(500):  # until another process has added the facts
             rows = server.get("sessions", limit=str(limit))
             if "times" in cached_kinds(cache) or time.monotonic() > deadline:

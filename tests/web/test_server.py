@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.web.conftest import TIMEOUT, Browser, Server, command_rows, running
+from tests.limits import PATIENCE
+from tests.web.conftest import Browser, Server, command_rows, running
 from toolspan.reading import sample
 
 SESSION = "5f0c1d7e-2b64-4c1b-9a53-0d6f1c7b8e21"
@@ -227,7 +228,7 @@ def test_a_second_start_finds_the_running_server_and_a_signal_stops_it(tmp_path:
             assert (second.base, second.url == first.url) == (first.base, False)
             assert first.secret == second.secret
             assert second.process is not None
-            assert second.process.wait(TIMEOUT) == 0
+            assert second.process.wait(PATIENCE) == 0
         with running(tmp_path, sample.archive() / "claude") as other:
             assert other.port != first.port
         states = list((tmp_path / "toolspan" / "ui").iterdir())
@@ -235,7 +236,7 @@ def test_a_second_start_finds_the_running_server_and_a_signal_stops_it(tmp_path:
         assert states[0].stat().st_mode & 0o077 == 0
         assert first.process is not None
         first.process.send_signal(signal.SIGINT)
-        assert first.process.wait(TIMEOUT) == 0
+        assert first.process.wait(PATIENCE) == 0
         assert not states[0].exists()
 
 
@@ -247,7 +248,7 @@ def test_a_server_that_is_too_busy_to_answer_is_found_again_later(tmp_path: Path
         try:
             answer = subprocess.run(
                 [sys.executable, "-m", "toolspan", "hook", "approve"], input=json.dumps(request),
-                capture_output=True, encoding="utf-8", env=env, check=True, timeout=TIMEOUT,
+                capture_output=True, encoding="utf-8", env=env, check=True,
             )  # fmt: skip
         finally:
             first.process.send_signal(signal.SIGCONT)

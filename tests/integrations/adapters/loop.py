@@ -7,9 +7,6 @@ from typing import NamedTuple, Protocol
 
 from toolspan import Runner, Session
 
-LONG = 30
-"""Seconds after which a loop is stuck."""
-
 
 class CallRequest(NamedTuple):
     """A call that the model of a loop asks for."""

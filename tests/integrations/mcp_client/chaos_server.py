@@ -31,7 +31,7 @@ NAMES = [
 ]  # fmt: skip
 ADDED: list[str] = []
 DEAF = threading.Event()
-MEETING = threading.Barrier(2, timeout=10)
+MEETING = threading.Barrier(2)
 
 
 def write(data: bytes) -> None:

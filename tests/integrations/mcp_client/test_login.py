@@ -17,13 +17,14 @@ import pytest
 from tests.cli.command import one_row, run
 from tests.integrations.mcp_client.auth_server import CREDENTIALS, AuthServer, visit
 from tests.integrations.mcp_client.connect import ToolCaller, talk, text
+from tests.limits import PATIENCE
 from toolspan.errors import ToolspanError
 from toolspan.integrations import LoginPrompt, McpServers
 from toolspan.integrations.mcp_client import BadServers
 
 pytestmark = pytest.mark.anyio
 
-ANSWERS = LoginPrompt(show_url=visit, timeout=30)
+ANSWERS = LoginPrompt(show_url=visit, timeout=PATIENCE)
 
 
 @pytest.fixture

@@ -18,8 +18,6 @@ import toolspan
 from tests.fork_server import TOOLSPAN
 from toolspan.reading.transcript import Transcript
 
-LONG = 60
-"""Seconds after which a test is stuck."""
 ARGUMENTS = ["mcp", "--setting-sources", ""]
 ERAS = ("legacy", "2026-07-28")
 """The two ways in which clients speak: with a handshake, and without."""
@@ -52,9 +50,8 @@ async def client(
         env={**os.environ, "HOME": str(folder.parent)},
     )
     answer = person.answer if person is not None else None
-    with anyio.fail_after(LONG):
-        async with Client(server, mode=era, elicitation_callback=answer) as result:
-            yield result
+    async with Client(server, mode=era, elicitation_callback=answer) as result:
+        yield result
 
 
 def recorded(folder: Path) -> Transcript:
@@ -67,9 +64,8 @@ def text(result: CallToolResult) -> str:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait for something that another process does."""
-    with anyio.fail_after(LONG):
-        while not holds():
-            await anyio.sleep(0.01)
+    while not holds():
+        await anyio.sleep(0.01)
 
 
 def request(number: int, method: str, **params: object) -> str:

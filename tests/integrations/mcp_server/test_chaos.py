@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fork_server import TOOLSPAN
-from tests.integrations.mcp_server.client import ARGUMENTS, HELLO, LONG, READY, recorded, request, until
+from tests.integrations.mcp_server.client import ARGUMENTS, HELLO, READY, recorded, request, until
 from toolspan import read
 from toolspan.integrations.mcp_server.transport import _parse_line
 from toolspan.reading.diagnostics import repair
@@ -140,7 +140,7 @@ async def test_end_of_input_ends_running_calls_and_the_server(folder: Path) -> N
         await set_to_work(process, folder)
         assert process.stdin is not None
         process.stdin.close()
-        code = process.wait(LONG)
+        code = process.wait()
         assert process.stderr is not None
         assert process.stderr.read() == b""
     assert code == 0
@@ -153,7 +153,7 @@ async def test_signal_ends_running_calls_and_the_server(folder: Path, number: in
     with server(folder) as process:
         await set_to_work(process, folder)
         process.send_signal(number)
-        code = process.wait(LONG)
+        code = process.wait()
     assert code == 128 + number
     assert [span.state for span in recorded(folder).spans] == ["interrupted"]
 
@@ -168,7 +168,7 @@ async def test_client_that_stops_reading_cannot_block_the_server(folder: Path) -
         await until((folder.parent / f"{folder.name}.jsonl").exists)
         await until(lambda: len(recorded(folder).spans) > 8)
         process.stdin.close()  # and its output was never read
-        assert process.wait(LONG) == 0
+        assert process.wait() == 0
 
 
 async def test_calls_of_a_dead_client_are_ended(folder: Path) -> None:
@@ -177,7 +177,7 @@ async def test_calls_of_a_dead_client_are_ended(folder: Path) -> None:
         assert process.stdout is not None
         process.stdout.close()  # its input stays open: only a write shows that it is gone
         say(process, request(2, "tools/list"))
-        assert process.wait(LONG) == 0
+        assert process.wait() == 0
     assert [span.state for span in recorded(folder).spans] == ["interrupted"]
 
 
@@ -188,14 +188,14 @@ def test_only_protocol_messages_are_printed(folder: Path) -> None:
     with server(folder, "--settings", str(settings_file)) as process:
         say(process, HELLO, READY, call(1, "Bash", command="echo hi; echo err >&2"))
         answers = [hear(process), hear(process)]
-        out, err = process.communicate(timeout=LONG)
+        out, err = process.communicate()
     assert [answer["id"] for answer in answers] == [0, 1]
     assert (out, err) == (b"", b"")
 
 
 def test_invalid_option_is_reported_before_serving(folder: Path) -> None:
     with server(folder, "--settings", "nowhere.json") as process:
-        out, err = process.communicate(HELLO.encode() + b"\n", timeout=LONG)
+        out, err = process.communicate(HELLO.encode() + b"\n")
     assert (process.returncode, out) == (2, b"")
     assert err.startswith(b"toolspan: ")
 
@@ -218,7 +218,7 @@ async def test_transcript_of_a_killed_server_can_be_read_and_repaired(folder: Pa
         say(process, call(2, "Bash", command="echo $$ > pid; exec sleep 1000"))
         await until(lambda: (folder / "pid").exists() and (folder / "pid").read_text() != "")
         process.kill()
-        process.wait(LONG)
+        process.wait()
     pid = int((folder / "pid").read_text(encoding="utf-8"))
     try:
         assert [span.state for span in recorded(folder).spans] == ["succeeded", "never_answered"]
@@ -242,7 +242,7 @@ def test_two_servers_in_one_folder_record_separate_sessions(folder: Path) -> Non
         say(item, HELLO, READY, call(1, "Bash", command=gate))
     answers = [[hear(item), hear(item)][1] for item in servers]
     for item in servers:
-        item.communicate(timeout=LONG)
+        item.communicate()
     assert [item.returncode for item in servers] == [0, 0]
     assert [answer["result"]["content"][0]["text"] for answer in answers] == ["0", "1"]  # type: ignore[index]
     sessions = list((folder.parent / ".claude/projects").glob("*/*.jsonl"))

@@ -210,7 +210,7 @@ def test_other_texts_are_not_redacted(text: str) -> None:
 
 def test_import_without_the_extra_names_the_package_to_install() -> None:
     script = "import sys; sys.modules['opentelemetry'] = None; import toolspan.integrations.opentelemetry"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert "toolspan.integrations.opentelemetry needs opentelemetry, which is not installed: run " in last
@@ -222,5 +222,5 @@ def test_toolspan_does_not_import_opentelemetry() -> None:
         "import sys, toolspan, toolspan.session, toolspan.cli; "
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

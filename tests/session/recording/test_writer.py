@@ -95,7 +95,6 @@ def test_full_disk_leaves_a_complete_prefix_with_every_call_answered(tmp_path: P
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
     )
     assert run.stderr == ""
 

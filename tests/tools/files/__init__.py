@@ -7,8 +7,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import anyio
-
 from toolspan.runtime.context import FileStates
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner, new_workspace
@@ -32,12 +30,10 @@ class ToolCaller:
         self._ids = count()
 
     async def call(self, tool: str, **fields: object) -> Finished:
-        with anyio.fail_after(20):
-            return (await self._runner.finish([self.block(tool, fields)]))[0]
+        return (await self._runner.finish([self.block(tool, fields)]))[0]
 
     async def calls(self, *blocks: Mapping[str, object]) -> list[Finished]:
-        with anyio.fail_after(20):
-            return await self._runner.finish(list(blocks))
+        return await self._runner.finish(list(blocks))
 
     def block(self, tool: str, tool_input: Mapping[str, object]) -> dict[str, object]:
         number = next(self._ids)

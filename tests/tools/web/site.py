@@ -48,8 +48,7 @@ async def site(pages: Mapping[str, Answer]) -> AsyncIterator[Site]:
     server.port = listener.extra(SocketAttribute.local_port)
     async with listener, anyio.create_task_group() as group:
         group.start_soon(listener.serve, server.serve)
-        with anyio.fail_after(20):
-            yield server
+        yield server
         group.cancel_scope.cancel()
 
 

@@ -7,6 +7,7 @@ import gzip
 import anyio
 import pytest
 
+from tests.limits import PATIENCE
 from tests.tools.web.site import html, site, to
 from toolspan.errors import ToolError
 from toolspan.runtime.addresses import is_public_address
@@ -148,7 +149,7 @@ async def test_pages_are_requested_by_https() -> None:
     assert WebClient().normalize_url("http://example.com:8080/a?b#c") == "https://example.com:8080/a?b#c"
     async with site({"/": html("plain")}) as server:
         with pytest.raises(ToolError, match=r"Unable to fetch from https://127"):  # the site has no TLS
-            await WebClient(allow_private=True, limits=FetchLimits(timeout=5)).fetch_page(f"{server.url}/")
+            await WebClient(allow_private=True, limits=FetchLimits(timeout=PATIENCE)).fetch_page(f"{server.url}/")
 
     assert server.requests == []
 
