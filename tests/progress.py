@@ -115,7 +115,11 @@ class Progress:
         file = _file(report.nodeid)
         self._durations[file] += report.duration  # type: ignore[assignment]
         if report.failed:
-            self._write(f"FAILED {report.nodeid}{'' if report.when == 'call' else f' ({report.when})'}", red=True)
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = f": {crash.message.partition(chr(10))[0]}" if crash else ""
+            self._write(
+                f"FAILED {report.nodeid}{'' if report.when == 'call' else f' ({report.when})'}{reason}", red=True
+            )
             self._outcomes["failed"] += 1
         if report.when != "teardown":
             return
