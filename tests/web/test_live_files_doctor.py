@@ -423,8 +423,7 @@ def test_always_in_all_projects_needs_a_second_click(ui_server: UiServer, page: 
         process.stdin = None
         page.wait(f"document.querySelector('{button}')")
         label = page.texts(button)[0]
-        page.run(f"document.querySelector('{button}').focus()")
-        page.click(button)
+        page.run(f"const button = document.querySelector('{button}'); button.focus(); button.click()")
         page.wait(f"document.querySelector('{button}')?.innerText === 'Always, everywhere: click again'")
         page.run("document.activeElement.blur()")  # another thought
         page.wait(f"document.querySelector('{button}')?.innerText === {json.dumps(label)}")

@@ -119,6 +119,8 @@ class _Worker:
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
         self._request: WorkerRequest | None = None
+        self._killed: BaseProcess | None = None
+        """The process that was killed last. It may be alive for a moment, and may have answered."""
         self._is_closed = False
 
     @property
@@ -147,11 +149,12 @@ class _Worker:
         with self._starting:  # a process that is just being started cannot be killed
             if self._process is not None:
                 self._process.kill()
+                self._killed = self._process
 
     def interrupt(self) -> None:
         """End the process if it is adding facts to the cache. What it has stored stays there."""
-        if self._request is not None and self._request.adds_facts and self._process is not None:
-            self._process.kill()
+        if self._request is not None and self._request.adds_facts:
+            self._kill()
 
     def _exchange(self, request: WorkerRequest) -> Answer:
         try:
@@ -180,7 +183,7 @@ class _Worker:
         with self._starting:
             if self._is_closed:
                 raise OSError("the server is stopping")
-            if self._process is not None and not self._process.is_alive():  # it had been idle
+            if self._process is not None and (self._process is self._killed or not self._process.is_alive()):
                 self._process = self._connection = None
             if self._connection is None:
                 self._connection, other = self._context.Pipe()
