@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -98,3 +99,39 @@ def test_program_without_its_extra_ends_with_one_sentence(code: str, subject: st
     last_line = run_without(RUN, code).stderr.rstrip().rpartition("\n")[2]
     assert last_line.startswith(f"toolspan.errors.MissingExtra: {subject} needs ")
     assert "[run]'" in last_line
+
+
+@pytest.mark.parametrize(
+    ("origin", "installer", "prefix", "command"),
+    [
+        (None, "pip", "/venv", "pip install 'toolspan[run]'"),
+        ({"url": "file:///a%20b/toolspan", "dir_info": {}}, "pip", "/venv", "pip install '/a b/toolspan[run]'"),
+        (
+            {"url": "file:///src", "dir_info": {"editable": True}}, "uv", "/venv", "uv pip install -e '/src[run]'",
+        ),
+        (
+            {"url": "file:///src", "dir_info": {}}, "pip", "/home/u/.local/pipx/venvs/toolspan",
+            "pipx install --force '/src[run]'",
+        ),
+        (
+            {"url": "file:///d/toolspan-0.2.0-py3-none-any.whl", "archive_info": {}}, "uv",
+            "/home/u/.local/share/uv/tools/toolspan",
+            "uv tool install 'toolspan[run] @ file:///d/toolspan-0.2.0-py3-none-any.whl'",
+        ),
+        (
+            {"url": "https://git.example/t", "vcs_info": {"vcs": "git", "commit_id": "1a2b"}}, "pip", "/venv",
+            "pip install 'toolspan[run] @ git+https://git.example/t@1a2b'",
+        ),
+    ],
+)  # fmt: skip
+def test_an_extra_is_installed_as_toolspan_was(
+    origin: dict[str, object] | None, installer: str, prefix: str, command: str, tmp_path: Path
+) -> None:
+    info = tmp_path / "toolspan-0.2.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toolspan\nVersion: 0.2.0\n")
+    (info / "INSTALLER").write_text(f"{installer}\n")
+    if origin is not None:
+        (info / "direct_url.json").write_text(json.dumps(origin))
+    code = f"sys.path.insert(0, {str(tmp_path)!r}); sys.prefix = {prefix!r}\nimport toolspan; toolspan.Session"
+    assert run_without(RUN, code).stderr.rstrip().endswith(f": run {command}")

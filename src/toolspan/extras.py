@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from toolspan.errors import MissingExtra
 
@@ -45,38 +47,41 @@ def missing_extra(error: ImportError, purpose: str, *, extra: str | None = None)
 
 def install_command(extra: str) -> str:
     """Return the command that adds an extra to this installation."""
-    source, installer = _find_installation()
+    origin, installer = _find_installation()
+    requirement = _requirement(origin, extra)
     prefix = Path(sys.prefix).parts
     if "pipx" in prefix:
-        return f"pipx install --force '{_requirement(source, extra)}'"
+        return f"pipx install --force '{requirement}'"
     if "uv" in prefix and "tools" in prefix:
-        return f"uv tool install '{_requirement(source, extra)}'"
+        return f"uv tool install '{requirement}'"
     pip = "uv pip" if installer == "uv" else "pip"
-    editable = "-e " if source.startswith("-e ") else ""
-    return f"{pip} install {editable}'{_requirement(source, extra)}'"
+    editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+    return f"{pip} install {editable}'{requirement}'"
 
 
-def _requirement(source: str, extra: str) -> str:
-    return f"{source.removeprefix('-e ') or 'toolspan'}[{extra}]"
-
-
-def _find_installation() -> tuple[str, str]:
-    """Return the folder that toolspan was installed from (after `-e ` if editable), or "", and the installer."""
-    from importlib.metadata import PackageNotFoundError, distribution  # perf: these take long to import
+def _requirement(origin: Mapping[str, Any], extra: str) -> str:
+    """Return the requirement that names the same package with an extra: a folder, a file or repository, or the name."""
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
+
+    url = origin.get("url")
+    if url is None:
+        return f"toolspan[{extra}]"
+    if "dir_info" in origin:
+        return f"{url2pathname(urlsplit(url).path)}[{extra}]"
+    if vcs := origin.get("vcs_info"):
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    return f"toolspan[{extra}] @ {url}"
+
+
+def _find_installation() -> tuple[Mapping[str, Any], str]:
+    """Return what toolspan was installed from, empty if from an index, and the installer."""
+    from importlib.metadata import PackageNotFoundError, distribution  # perf: this takes long to import
 
     try:
         package = distribution("toolspan")
     except PackageNotFoundError:  # imported from a source folder
-        return "", ""
-    installer = (package.read_text("INSTALLER") or "").strip()
-    try:
-        origin = json.loads(package.read_text("direct_url.json") or "{}")
-        folder = origin["url"] if "dir_info" in origin else ""
-        if not folder.startswith("file:"):
-            return "", installer
-        path = url2pathname(urlsplit(folder).path)
-        return ("-e " if origin["dir_info"].get("editable") else "") + path, installer
-    except (ValueError, KeyError, AttributeError, TypeError):
-        return "", installer
+        return {}, ""
+    # https://packaging.python.org/en/latest/specifications/direct-url/
+    origin: Mapping[str, Any] = json.loads(package.read_text("direct_url.json") or "{}")
+    return origin, (package.read_text("INSTALLER") or "").strip()
