@@ -185,7 +185,7 @@ def _missing_extra(error: ImportError, command: str) -> _CommandError | None:
 
     # The extra `acp` includes `run`, so that one command installs both.
     missing = missing_extra(error, f"toolspan {command}", extra="acp" if command == "acp" else None)
-    return missing and _CommandError(str(missing))
+    return None if missing is None else _CommandError(str(missing))
 
 
 _OLD_NAMES = {"dialect": "client"}
