@@ -182,7 +182,8 @@ def test_without_git_or_history_lines_are_unknown(tmp_path: Path, monkeypatch: p
 
     (line,) = rows(run("blame", tmp_path / "a.txt", "--json"))
     assert (line["call"], line["commit"]) == (None, None)
-    assert "no such file" in run("blame", tmp_path / "missing.txt", code=2).output
+    for name in ("missing.txt", "missing.txt:40", "missing.txt:4-7"):
+        assert "missing.txt: no such file; `toolspan files missing.txt`" in run("blame", tmp_path / name, code=2).output
 
 
 def test_an_agent_trace_names_sessions_and_ranges(project: Project) -> None:

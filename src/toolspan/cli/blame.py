@@ -83,12 +83,12 @@ def _add_note(target: str, blames: Sequence[Blame], root: Path | None) -> None:
 
 def _parse_target(target: str) -> tuple[Path | None, tuple[int, int] | None]:
     """Return the file and its lines; no file if the target is a commit."""
-    match = _RANGE.fullmatch(target)
-    if not Path(target).exists() and match is not None and Path(match[1]).exists():
-        first = int(match[2])
-        return Path(match[1]), (first, int(match[3] or first))
-    is_path = Path(target).exists() or "/" in target or Path(match[1] if match else target).suffix != ""
-    return (Path(target), None) if is_path and not Path(target).is_dir() else (None, None)
+    match = None if Path(target).exists() else _RANGE.fullmatch(target)
+    path = Path(match[1] if match else target)
+    is_path = path.exists() or "/" in target or path.suffix != ""
+    if not is_path or path.is_dir():
+        return None, None
+    return path, (int(match[2]), int(match[3] or match[2])) if match else None
 
 
 def _select(blame: Blame, lines: tuple[int, int] | None) -> Blame:
