@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,26 @@ async def test_it_reads_the_sessions_if_the_file_is_missing_or_damaged(home: Pat
     stdin = json.dumps(failure(TRACEBACK.format(70, OIL)))
     run_toolspan("hook", "known-errors", cwd=home, env={**os.environ}, stdin=stdin)
     await eventually(lambda: "lamp.py" in file.read_text())
+
+
+@pytest.mark.anyio
+async def test_it_reads_what_other_sessions_in_the_folder_recorded_since(home: Path) -> None:
+    own = home / ".claude/projects/-home-dev-project/own.jsonl"
+    other = {**failure(TRACEBACK.format(1, "RuntimeError: no such lighthouse")), "transcript_path": str(own)}
+    assert print_context(home, json.dumps(other)) == ""
+    file = home / ".cache/toolspan/known-errors.json"
+    os.utime(file, (time.time() - 60, time.time() - 60))
+    builder = TranscriptBuilder(session_id="5e551013-0000-4000-8000-000000000001").prompt("sail")
+    for number, body in enumerate(
+        (claude_results.exited(1, other["error"].partition("\n")[2]), claude_results.ran("lit"))
+    ):
+        builder.result(builder.call("Bash", {"command": "python lamp.py"}, id=f"toolu_n{number}"), body)
+    saved(builder, home / ".claude")
+    own.parent.mkdir(exist_ok=True)
+    builder.write(own.with_name("other.jsonl"))
+
+    run_toolspan("hook", "known-errors", cwd=home, env={**os.environ}, stdin=json.dumps(other))
+    await eventually(lambda: "retried unchanged" in file.read_text())
 
 
 def test_it_ignores_a_file_that_others_can_write(home: Path) -> None:

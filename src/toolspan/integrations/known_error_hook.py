@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 _EVENT = "PostToolUseFailure"
 INDEX_FORMAT = 1
 _MAX_SECONDS = 4
-"""The time to wait for the first file, before the client stops the hook and says so."""
+"""The time to wait for the file, before the client stops the hook and says so."""
+_MIN_AGE = 5
+"""The age in seconds from which the hook waits for a new file."""
 _MAX_AGE = 600
 """The age in seconds from which the file is updated after an answer."""
 
@@ -43,13 +45,13 @@ def print_known_error() -> None:
         path = index_path()
         if hook_input.get("hook_event_name") != _EVENT or path is None:
             return
-        entries, age = load_entries(path)
-        if entries is None:
-            _wait(_start_update())
-            entries, age = load_entries(path)
-        elif not 0 <= age < _MAX_AGE:
-            _start_update()
+        entries, made = load_entries(path)
         context = find_known_error(entries or {}, hook_input)
+        if entries is None or (context is None and _has_newer_session(hook_input, made)):
+            _wait(_start_update())
+            context = find_known_error(load_entries(path)[0] or {}, hook_input)
+        elif not 0 <= time.time() - made < _MAX_AGE:
+            _start_update()
         if context is not None:
             output = {"hookSpecificOutput": {"hookEventName": _EVENT, "additionalContext": context}}
             sys.stdout.write(json.dumps(output) + "\n")
@@ -102,7 +104,7 @@ def index_path() -> str | None:
 
 
 def load_entries(path: str) -> tuple[Entries | None, float]:
-    """Return the content of the file and its age, or None if it is missing, damaged or may be another user's."""
+    """Return the content of the file and its time, or None if it is missing, damaged or may be another user's."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, encoding="utf-8") as file:  # noqa: PTH123
@@ -110,8 +112,18 @@ def load_entries(path: str) -> tuple[Entries | None, float]:
             if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022:
                 index = json.load(file)
                 if index["format"] == INDEX_FORMAT:
-                    return index["entries"], time.time() - status.st_mtime
+                    return index["entries"], status.st_mtime
     return None, 0.0
+
+
+def _has_newer_session(hook_input: Mapping[str, Any], made: float) -> bool:
+    """Return whether another session in this folder, which may have recovered the failure, was recorded since."""
+    own = str(hook_input.get("transcript_path") or "")
+    if time.time() - made < _MIN_AGE:
+        return False
+    with contextlib.suppress(OSError), os.scandir(os.path.dirname(own)) as files:  # noqa: PTH120 - perf
+        return any(file.name.endswith(".jsonl") and file.path != own and file.stat().st_mtime > made for file in files)
+    return False
 
 
 def _start_update() -> int:

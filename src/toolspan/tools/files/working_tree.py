@@ -152,7 +152,7 @@ def _find_root(ctx: ToolContext) -> Path | None:
     """Return the root of the repository with the current folder, or the folder of the session that is inside it."""
     session_folders = {ctx.workspace.project, *ctx.workspace.added_folders}
     is_outside = False
-    inside: Path | None = None
+    inside = ctx.cwd
     for folder in (ctx.cwd, *ctx.cwd.parents):
         if not is_outside:
             inside = folder
