@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import toolspan
 from tests.cli.command import one_row, rows, run
+from toolspan.archive.session import find_copies
 from toolspan.reading.rows import CallRow
 from toolspan.tables import write_tables
 from toolspan.testing import TranscriptBuilder, claude_results
@@ -34,7 +35,7 @@ OTHER_PROGRAM = (
 )
 TIMESTAMP = re.compile(rb'"timestamp":"[^"]*"')
 
-Kinds = st.sampled_from(["fork", "resume", "compact", "restamp", "lost_main", "nameless", "twin", "plain"])
+Kinds = st.sampled_from(["fork", "resume", "compact", "aside", "restamp", "lost_main", "nameless", "twin", "plain"])
 FATES = ("succeeded", "failed", "open", "wrote", "nothing", "denied", "timed_out", "orphan")
 
 
@@ -65,6 +66,12 @@ class Archive:
             case "compact":
                 builder.compact("short")
                 self._add_call(builder, f"{self._count}-after", "failed")
+                builder.write(path)
+            case "aside":
+                agent = builder.agent("gone", description="aside").prompt("by the way")
+                for n, fate in enumerate(fates):
+                    self._add_call(agent, f"{self._count}-{n}", fate)
+                self._add_call(agent, f"{self._count}-aside", "failed")
                 builder.write(path)
             case "restamp":
                 stamped = TIMESTAMP.sub(b'"timestamp":"2026-11-05T00:00:00.000Z"', builder.data())
@@ -286,16 +293,27 @@ def sums_of_pages(folder: Path) -> dict[str, dict[str, Any]]:
         page, ids = timeline["session"], {*timeline["calls"]["id"]}
         start, end = (parse_timestamp(page[name] or "") for name in ("started_at", "ended_at"))
         calls = listed[row.id]
+        shown = sum(count for state, count in page["calls"].items() if state != "orphan_result")
         numbers |= {
             f"{row.id} duration": {
                 "list": row.duration_ms,
                 "page": round((end - start).total_seconds() * 1000) if start and end else None,
             },
             f"{row.id} cost": {"list": row.cost_usd, "page": costs.get(row.id)},
-            f"{row.id} calls": {"list": row.calls, "calls": len(calls), "page": sum(call.id in ids for call in calls)},
+            f"{row.id} calls": {
+                "list": row.calls,
+                "calls": len(calls),
+                "page": sum(call.id in ids for call in calls),
+                "chips": shown if shown == row.calls else shown - count_copies(archive, row.id),
+            },
             f"{row.id} unsuccessful": {"list": row.unsuccessful, "calls": sum(row.is_unsuccessful for row in calls)},
         }
     return numbers
+
+
+def count_copies(archive: toolspan.Archive, session: str) -> int:
+    """Return the number of calls of a session that the list counts in others, as its page says."""
+    return sum(copy.calls for copy in find_copies(archive.engine, session))
 
 
 def disagreements(result: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -319,6 +337,7 @@ FILTERS = (
     st.booleans(), st.sampled_from(FILTERS),
 )  # fmt: skip
 @example([("plain", "2.1.325", ["wrote", "wrote"], 0)], False, FILTERS[-1])
+@example([("aside", "2.1.80", ["succeeded", "failed"], 0)], False, ())
 @example([("lost_main", "2.1.325", [], 2)], False, ())
 def test_totals_of_all_questions_agree(
     sessions: list[tuple[str, str, list[str], int]], others: bool, text: tuple[str, ...]

@@ -163,6 +163,21 @@ def test_subagent_without_a_call_is_placed_by_its_time() -> None:
     assert not loose.linked
 
 
+def test_call_that_the_file_of_a_subagent_copies_is_listed_once() -> None:
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "ls"}, message="msg_1")
+    builder.result(call, DONE)
+    agent = builder.agent("toolu_gone").prompt("go")
+    agent.call("Bash", {"command": "ls"}, id=call, message="msg_1")
+    agent.result(call, DONE)
+    own = agent.call("Bash", {"command": "pwd"})
+    agent.result(own, DONE)
+
+    strand = build_timeline([read_content(read(BytesSource(each.data()))) for each in (builder, agent)])
+
+    assert [[placed.span.id for placed in each.calls] for each in strand.iter_timelines()] == [[call], [own]]
+
+
 def test_abandoned_calls_are_marked_and_kept() -> None:
     builder = TranscriptBuilder().prompt("start").text("ready")
     there = builder.last

@@ -1,8 +1,8 @@
 """Build the timeline of a session: turns, messages, overlapping calls, and subagents below the calls
 that started them.
 
-Items are ordered by their position in the file, not by timestamps. Nothing is dropped: items abandoned by a rewind or
-a compaction are marked. Pure: no files, no clock. Start at `build_timeline`.
+Items are ordered by their position in the file, not by timestamps. Items abandoned by a rewind or a compaction are
+marked. A call is listed once, as in all totals, even if the file of a subagent has a copy. Pure: no files, no clock. Start at `build_timeline`.
 """
 
 from __future__ import annotations
@@ -311,7 +311,8 @@ class TimelineBuilder:
         self._threads: dict[tuple[int, str], _AgentThread] = {}
         self._places: dict[tuple[int, str], tuple[_AgentThread, str]] = {}
         """Thread and batch of each call, by the number of the file and the call id."""
-        self._call_ids: set[str] = set()
+        self._file_of_call: dict[str, int] = {}
+        """The number of the first file with each call. Some clients copy the conversation to the files of subagents."""
         self._call_of_agent: dict[str, str] = {}
         self._prompts: dict[int, Mapping[str, str]] = {}
         self._threads_by_call: dict[str, list[_AgentThread]] = {}
@@ -340,6 +341,8 @@ class TimelineBuilder:
             thread.add_message(message)
         thread = main
         for span in content.spans:
+            if self._file_of_call.setdefault(span.id, file) != file:
+                continue
             place = _span_place(span)
             if keys:
                 thread = self._thread(file, content, keys.get(place.line if place else 0, ""))
@@ -348,7 +351,6 @@ class TimelineBuilder:
             if earlier is not None and earlier != where:
                 earlier[0].remove_call(earlier[1], span.id)
             self._places[name] = where
-            self._call_ids.add(span.id)
             if span.agent:
                 self._call_of_agent.setdefault(span.agent, span.id)
             thread.add_call(span, place)
@@ -363,7 +365,7 @@ class TimelineBuilder:
             entry.item = None
         self._entries_with_agents, self._threads_by_call = [], {}
         if len(threads) > 1:
-            _link_threads(threads, self._call_ids, self._call_of_agent, self._prompts.values())
+            _link_threads(threads, self._file_of_call, self._call_of_agent, self._prompts.values())
         for thread in threads[1:]:
             if thread.starter_call is not None:
                 self._threads_by_call.setdefault(thread.starter_call, []).append(thread)
