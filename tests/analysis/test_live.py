@@ -82,6 +82,23 @@ def test_the_status_reported_by_the_client_is_used(
     assert [(call.tool, call.target) for call in result.calls] == [("Bash", "make")]
 
 
+def test_a_session_has_the_calls_that_ended_last(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    builder = answered_session()
+    for name in ("a", "b", "c"):
+        call = builder.call("Read", {"file_path": f"/{name}"})
+        builder.result(call, claude_results.failed("boom") if name == "b" else claude_results.read(f"/{name}", name))
+    builder.call("Bash", {"command": "make test"})
+    home = Home(tmp_path, builder)
+    home.register(process.pid)
+
+    (result,) = home.find_live()
+
+    assert [(call.target, call.state) for call in result.recent] == [
+        ("/c", "succeeded"), ("/b", "failed"), ("/a", "succeeded"),
+    ]  # fmt: skip
+    assert [call.target for call in result.calls] == ["make test"]
+
+
 @requirement("live.registry")
 def test_the_status_is_inferred_from_the_transcript_if_the_client_reports_none(
     tmp_path: Path, process: subprocess.Popen[bytes]

@@ -246,7 +246,7 @@ def test_rows_show_the_reason_of_a_denial_and_the_time_limit(page: Browser) -> N
     assert "keep static/old, the print page uses it" in errors
     assert "Command timed out after 2m 0s" in errors
     page.open(f"/session/{DENIED}?state=denied", ".item.call .why")
-    assert "user denied: keep static/old, the print page uses it" in page.texts(".item.call .why")
+    assert "denied by the user: keep static/old, the print page uses it" in page.texts(".item.call .why")
 
 
 def test_a_fork_says_how_many_calls_are_counted_in_the_original(page: Browser, archive: Path) -> None:

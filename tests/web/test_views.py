@@ -32,6 +32,11 @@ return [...document.querySelectorAll('table.small tbody tr, .item')]
     .some((part) => isOutside(part.getBoundingClientRect(), row.getBoundingClientRect())))
   .map((row) => row.innerText);"""
 """Returns the rows that hide the end of their second line or their duration."""
+FIND_OVERPRINTED = """
+return [...document.querySelectorAll('table.small .facts > span')]
+  .filter((part) => part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).overflowX === 'visible')
+  .map((part) => part.innerText);"""
+"""Returns the parts of second lines whose text is drawn over the next part."""
 
 
 @pytest.mark.parametrize("path", VIEWS)
@@ -50,6 +55,8 @@ def test_a_view_fits_a_phone_and_is_legible_in_the_dark(browser: Browser, path: 
     assert browser.run("return document.documentElement.scrollWidth") <= 390
     browser.wait("!document.querySelector('main .loading')")
     assert browser.run(FIND_CLIPPED_ROWS) == []
+    assert browser.run(FIND_OVERPRINTED) == []
+    assert browser.run("return document.querySelector('[data-test=zone]').clientWidth") > 0
     assert browser.problems() == []
     assert browser.barriers("color-contrast") == []
     browser.resize(1360, 900)

@@ -26,6 +26,7 @@ from toolspan.reading.parallel import scan_files
 from toolspan.reading.transcript import Transcript, read
 from toolspan.types.session import SessionInfo
 from toolspan.types.span import Evidence, parse_timestamp
+from toolspan.types.state import State
 
 if TYPE_CHECKING:
     from toolspan.stores.mirror import StoreCopy
@@ -36,6 +37,7 @@ RECENT_SECONDS = 24 * 3600.0
 """The time for which a session that terminated during a call is listed."""
 _ACTIVE_SECONDS = 300.0
 """The time after the last record for which open calls are assumed to run, if no process of the session is listed."""
+_RECENT_CALLS = 3
 _REPORTED_STATUS: dict[str, SessionStatus] = {"busy": "running", "waiting": "waiting", "idle": "idle"}
 
 
@@ -46,6 +48,16 @@ class OpenCall(Struct, frozen=True, kw_only=True):
     tool: str
     target: str | None
     requested: str | None
+
+
+class RecentCall(Struct, frozen=True, kw_only=True):
+    """A call that has ended."""
+
+    id: str
+    tool: str
+    target: str | None
+    state: State
+    duration_ms: int | None
 
 
 class LiveSession(Struct, frozen=True, kw_only=True):
@@ -62,6 +74,8 @@ class LiveSession(Struct, frozen=True, kw_only=True):
     version: str | None = None
     since: str | None = None
     calls: tuple[OpenCall, ...] = ()
+    recent: tuple[RecentCall, ...] = ()
+    """The calls that ended last, the newest first."""
     host: str | None = None
     """The host that runs a session of a store."""
     owner: str | None = None
@@ -319,6 +333,7 @@ def _with_transcript_info(session: LiveSession, summary: FileSummary) -> LiveSes
         version=session.version or (info.versions[-1] if info.versions else None),
         since=session.since or info.ended_at,
         calls=_open_calls(summary),
+        recent=_recent_calls(summary),
     )
 
 
@@ -329,6 +344,14 @@ def _open_calls(summary: FileSummary) -> tuple[OpenCall, ...]:
         for row in summary.calls
         if row.state == "never_answered" and row.result_line is None
         if row.branch == "active" and row.batch == summary.last_batch
+    )
+
+
+def _recent_calls(summary: FileSummary) -> tuple[RecentCall, ...]:
+    ended = [row for row in summary.calls if row.finished and row.branch == "active"]
+    return tuple(
+        RecentCall(id=row.id, tool=row.tool or "", target=row.target, state=row.state, duration_ms=row.duration_ms)
+        for row in reversed(ended[-_RECENT_CALLS:])
     )
 
 

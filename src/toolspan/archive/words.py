@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from toolspan.formats.registry import all_formats
+from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.session import MessageAuthor
 from toolspan.types.state import OPEN_STATES, STATE_MEANINGS, STATE_SYMBOLS, UNSUCCESSFUL_STATES, State
 
@@ -116,7 +117,8 @@ def plain_lines(text: str) -> list[str]:
 
 def page_words() -> dict[str, object]:
     """Return the symbols, tones and names that the browser needs."""
-    from toolspan.analysis.timing import TIME_PARTS  # perf: commands do not need it
+    from toolspan.analysis.recovery import CHAIN_WORDS  # perf: commands do not need it
+    from toolspan.analysis.timing import TIME_PARTS
 
     return {
         "open_states": sorted(OPEN_STATES),
@@ -124,6 +126,8 @@ def page_words() -> dict[str, object]:
         "meanings": STATE_MEANINGS,
         "voices": VOICES,
         "parts": TIME_PARTS,
+        "kinds": KIND_WORDS,
+        "recoveries": CHAIN_WORDS,
         "states": {state: [symbol, STATE_TONES[state]] for state, symbol in STATE_SYMBOLS.items()},
         "clients": {transcript_format.name: transcript_format.title for transcript_format in all_formats()},
     }

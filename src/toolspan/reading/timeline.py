@@ -2,7 +2,8 @@
 that started them.
 
 Items are ordered by their position in the file, not by timestamps. Items abandoned by a rewind or a compaction are
-marked. A call is listed once, as in all totals, even if the file of a subagent has a copy. Pure: no files, no clock. Start at `build_timeline`.
+marked. A call is listed once, as in all totals, even if the file of a subagent has a copy. Pure: no files, no clock.
+Start at `build_timeline`.
 """
 
 from __future__ import annotations

@@ -64,7 +64,10 @@ export const shortId = (id) => (id ?? "").replace(/^(call_|toolu_(bdrk_)?(01)?)/
 export const baseName = (path) => (path ?? "").split(/[/\\]/).filter(Boolean).pop() ?? "";
 export const toolName = (tool) => (tool && tool !== "?" ? tool : "Unknown tool");
 export const words = (name) => (name ?? "").replaceAll("_", " ");
-export const firstLine = (text, length = 240) => (text ?? "").trim().split("\n", 1)[0].slice(0, length);
+export function firstLine(text, length = 240) {
+  const line = (text ?? "").trim().split("\n", 1)[0];
+  return line.length > length ? `${line.slice(0, length - 1)}…` : line;
+}
 export const plural = (count, noun) =>
   `${number(count)} ${noun}${count === 1 ? "" : /(ch|s)$/.test(noun) ? "es" : "s"}`;
 

@@ -2,7 +2,8 @@
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { useApi } from "../api.js";
 import { ROUTES, href, navigate } from "../router.js";
-import { ago, baseName, firstLine, plural, shortId, words } from "./format.js";
+import { ago, baseName, firstLine, plural, shortId } from "./format.js";
+import { kindName } from "./words.js";
 
 const PER_KIND = 8;
 const MAX_FILES = 5000;
@@ -32,7 +33,7 @@ function useEntries() {
           .toSorted((one, other) => other.count - one.count)
           .map((row) => ({
             kind: "cause",
-            title: `${row.program || row.tool || "?"}: ${words(row.kind)}`,
+            title: `${row.program || row.tool || "?"}: ${kindName(row.kind)}`,
             note: `${firstLine(row.message, 120)} (${plural(row.count, "call")})`,
             href: href("/errors", {}, { group: row.id }),
           })),

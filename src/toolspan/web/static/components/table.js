@@ -258,7 +258,7 @@ function SmallHead({ columns, sort, onSort, label }) {
   ]);
   return html`<th role="columnheader" scope="col">
     <label>Sort by <select value=${sort ?? ""} onChange=${(event) => onSort(event.target.value || null)}>
-    <option value="">order</option>${options.map(
+    <option value="">as listed</option>${options.map(
       ([key, text]) => html`<option key=${key} value=${key}>${text}</option>`,
     )}</select></label></th>`;
 }

@@ -9,7 +9,7 @@ import { escapeText } from "../visible.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { clock, dateTime, day, duration, number, short, token, words } from "./format.js";
 import { hiddenAgents, marksOf } from "./timeline-model.js";
-import { STATES, isUnsuccessful } from "./words.js";
+import { STATES, isUnsuccessful, kindName } from "./words.js";
 
 const LANE = 12;
 const AXIS = 20;
@@ -621,7 +621,7 @@ function describe({ call, interval, agent, toggle }, model) {
   const waits = interval ? `${interval.phase} ${duration(interval.end - interval.start)}` : null;
   const request = call.request;
   return [
-    `${call.tool} · ${words(call.state)}${call.error_kind ? ` (${words(call.error_kind)})` : ""}`,
+    `${call.tool} · ${words(call.state)}${call.error_kind ? ` (${kindName(call.error_kind)})` : ""}`,
     [dateTime(new Date(model.base + call.at)), duration(call.duration_ms), waits].filter(Boolean).join(" · "),
     call.target,
     request ? `context ${short(request.context)} tokens, ${short(request.output_tokens)} out` : null,

@@ -46,7 +46,7 @@ export function ZoneButton() {
     storage((store) => store.setItem(KEY, isUtc ? "local" : "UTC"));
     location.reload();
   };
-  return html`<button type="button" class="quiet small hide-phone" data-test="zone"
+  return html`<button type="button" class="quiet small" data-test="zone"
       title=${`All times and days are in ${isUtc ? "UTC" : timeZone}`}
       aria-label=${`Time zone: ${isUtc ? "UTC" : "local"}; change to ${isUtc ? "local" : "UTC"}`} onClick=${toggle}>
     ${isUtc ? "UTC" : "local"}</button>`;

@@ -8,7 +8,7 @@ import { Diff } from "../components/diff.js";
 import { dateTime, duration, firstLine, number, parseTime, plural, words } from "../components/format.js";
 import { Answer } from "../components/messages.js";
 import { Code, Markdown } from "../components/rich.js";
-import { STATES, WORDS } from "../components/words.js";
+import { STATES, WORDS, kindName, recoveryName } from "../components/words.js";
 import { useKeys } from "../keys.js";
 import { href, navigate } from "../router.js";
 
@@ -70,7 +70,7 @@ export function CallPanel({ id, row, model, session, actions }) {
         </span> <span class="mono target">${row.target}</span></h2>
       <${Facts} items=${[
         html`<${StateBadge} state=${row.state} />`,
-        row.error_kind && words(row.error_kind),
+        row.error_kind && kindName(row.error_kind),
         duration(row.duration_ms),
       ]} />${row.message ? html`<p class="mono">${row.message}</p>` : null}`
         : null
@@ -94,7 +94,7 @@ function CallDetail({ data, more, session, heading }) {
       </span> <span class="mono target">${firstLine(call.target, 300)}</span><//>
       <${Facts} items=${[
         html`<${StateBadge} state=${call.state} />`,
-        call.error_kind && words(call.error_kind),
+        call.error_kind && kindName(call.error_kind),
         dateTime(parseTime(call.requested)),
         duration(call.duration_ms),
         call.exit_code !== null && `exit ${call.exit_code}`,
@@ -210,9 +210,9 @@ function Recovery({ chain, id, session }) {
   return html`<p class="described">${
     chain.attempts < 2
       ? `${words(chain.outcome)}: no later call tried it again`
-      : `${chain.name ? `${words(chain.name)}: ` : ""}${words(chain.outcome)}, ${plural(chain.attempts, "attempt")}`
+      : `${chain.name ? `${recoveryName(chain.name)}, ` : ""}${words(chain.outcome)} after ${plural(chain.attempts, "attempt")}`
   }
-    ${chain.evasion ? ", possible evasion" : ""}${chain.wall_ms ? `, ${duration(chain.wall_ms)}` : ""}</p>
+    ${chain.evasion ? ", possible evasion" : ""}${chain.wall_ms ? `, in ${duration(chain.wall_ms)}` : ""}</p>
     ${
       rows.length > 1
         ? html`<ol class="sequence">${rows.map(

@@ -21,7 +21,7 @@ import {
   shortId,
   words,
 } from "../components/format.js";
-import { isUnsuccessful } from "../components/words.js";
+import { isUnsuccessful, kindName } from "../components/words.js";
 import { href } from "../router.js";
 
 const FIELDS = [
@@ -52,7 +52,7 @@ const FACETS = [
   { key: "tool", title: "Tool", values: (row) => [row.tool || "(none)"] },
   { key: "server", title: "MCP server", values: (row) => (row.server ? [row.server] : []) },
   { key: "state", title: "State", values: (row) => [row.state], label: words },
-  { key: "error", title: "Error", values: (row) => (row.error_kind ? [row.error_kind] : []), label: words },
+  { key: "error", title: "Error", values: (row) => (row.error_kind ? [row.error_kind] : []), label: kindName },
   {
     key: "in",
     title: "Project",
@@ -126,7 +126,7 @@ const COLUMNS = [
 const denialReason = (message) =>
   /^The user doesn't want to proceed [^]*?\bthe user said:\s*([^]+)/.exec(message ?? "")?.[1];
 const errorText = (row) =>
-  firstLine(denialReason(row.message) || row.error_text || row.message) || words(row.error_kind);
+  firstLine(denialReason(row.message) || row.error_text || row.message) || kindName(row.error_kind);
 
 // The text that most unsuccessful rows have, if at least two have it, and whether all of them do.
 function commonText(rows) {

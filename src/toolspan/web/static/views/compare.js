@@ -16,6 +16,7 @@ import {
   shortId,
   words,
 } from "../components/format.js";
+import { kindName } from "../components/words.js";
 import { useKeys } from "../keys.js";
 import { href } from "../router.js";
 
@@ -38,6 +39,10 @@ export default function Compare({ query, setQuery, setTitle }) {
   const answer = useApi(both ? "compare" : null, { a: query.a, b: query.b });
   const rows = sessions.data ?? [];
   const find = (id) => rows.find((row) => row.id === id || row.session_ids.includes(id));
+  const newest = rows
+    .filter(({ calls }) => calls)
+    .toSorted((one, other) => ((one.ended ?? "") < (other.ended ?? "") ? 1 : -1))
+    .slice(0, 2);
   const swap = () => setQuery({ a: query.b, b: query.a });
   useKeys({ x: { label: "swap the two sessions", run: () => both && swap() } });
   return html`<section class="page compare"><div class="head"><h1>Compare</h1></div>
@@ -55,7 +60,12 @@ export default function Compare({ query, setQuery, setTitle }) {
         ${(data) =>
           html`<${Comparison} data=${data} ids=${[query.a, query.b]}
             infos=${[find(query.a), find(query.b)]} />`}<//>`
-        : html`<${Empty}>Choose two sessions, here or with ⇄ in the <a href="/sessions">list of sessions</a>.<//>`
+        : html`<${Empty}>Choose two sessions, here or with ⇄ in the <a href="/sessions">list of sessions</a>${
+            newest.length === 2
+              ? html`, or <a data-test="last-two" href=${href("/compare", {}, { a: newest[1].id, b: newest[0].id })}>
+          compare the last two</a>`
+              : null
+          }.<//>`
     }
   </section>`;
 }
@@ -82,7 +92,7 @@ function Comparison({ data, ids, infos }) {
     ${
       parting
         ? html`<${Parting} parting=${parting} ids=${ids} />`
-        : html`<p class="card parting-none">The sessions differ from their first step on.</p>`
+        : html`<p class="card parting-none">These sessions have no first steps in common.</p>`
     }
     <div class="tables">
       <${Rows} title="Outcome" rows=${[
@@ -121,7 +131,7 @@ function Comparison({ data, ids, infos }) {
         [calls(ids[0], { tool: name }), calls(ids[1], { tool: name })],
       ])} />
       <${Rows} title="Unsuccessful calls" rows=${kinds.map((name) => [
-        words(name),
+        kindName(name),
         a.error_kinds[name] ?? 0,
         b.error_kinds[name] ?? 0,
         number,

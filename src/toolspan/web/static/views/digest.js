@@ -107,12 +107,18 @@ function Causes({ title, causes, filter, steps = false, className = "", empty })
       <a href=${href("/errors", {}, { ...filter, group: cause.group })}><b>${cause.who}</b> ${cause.kind}</a>${" "}
       <span class="faint">${plural(cause.count, "call")}${
         cause.lost_ms ? `, ${duration(cause.lost_ms)} lost` : ""
-      } ${firstLine(cause.message)}</span>
-      ${steps ? html`<span class="step">${cause.step}</span>` : null}</li>`,
+      }${cause.message ? ` · ${firstLine(cause.message)}` : ""}</span>
+      ${steps ? html`<span class="step"><${Step} text=${cause.step} /></span>` : null}</li>`,
           )}</ul>`
         : html`<${Empty}>${empty}<//>`
     }
   </section>`;
+}
+
+// Advice that names a command for a call links to the call instead.
+function Step({ text }) {
+  const [, advice, id] = /^(.*): toolspan show (\S+)$/.exec(text) ?? [];
+  return id ? html`<a href=${href("/call/:id", { id })}>${advice}</a>` : text;
 }
 
 function Rows({ title, head, rows, empty }) {

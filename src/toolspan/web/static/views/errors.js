@@ -10,7 +10,8 @@ import { Answer, Empty, Problem } from "../components/messages.js";
 import { DAY, PeriodFilter, midnight, parseDay, withPeriod } from "../components/period.js";
 import { Table } from "../components/table.js";
 import { CallList } from "./calls.js";
-import { ago, dateTime, day, firstLine, number, parseTime, plural, toolName, words } from "../components/format.js";
+import { ago, dateTime, day, firstLine, number, parseTime, plural, toolName } from "../components/format.js";
+import { kindName, recoveryName } from "../components/words.js";
 import { useKeys } from "../keys.js";
 import { href, navigate } from "../router.js";
 
@@ -30,7 +31,7 @@ const RECOVERED = [
 const TRENDS = { new: "warn", rising: "bad", falling: "good", steady: "muted", gone: "good" };
 const [SHORT_SPARK, SPARK_BINS] = [7, 30];
 const FACETS = [
-  { key: "kind", title: "Kind", values: (row) => [row.kind], label: words },
+  { key: "kind", title: "Kind", values: (row) => [row.kind], label: kindName },
   { key: "tool", title: "Tool", values: (row) => [row.tool] },
   { key: "program", title: "Program", values: (row) => (row.program ? [row.program] : []) },
   { key: "trend", title: "Trend", values: (row) => [row.trend] },
@@ -51,7 +52,7 @@ export default function Errors({ query: address, setQuery, setTitle }) {
   }, [muted.data]);
   const groups = useMemo(() => addMarks(errors.data ?? [], marks?.groups ?? {}), [errors.data, marks]);
   const mark = (group, status) =>
-    post(`muted/${encodeURIComponent(group.id)}`, { status, label: `${group.who}: ${words(group.kind)}` }).then(
+    post(`muted/${encodeURIComponent(group.id)}`, { status, label: `${group.who}: ${kindName(group.kind)}` }).then(
       (data) => {
         setMarks(data);
         setProblem(null);
@@ -59,7 +60,7 @@ export default function Errors({ query: address, setQuery, setTitle }) {
       setProblem,
     );
   const group = query.group ? groups.find(({ id }) => id === query.group) : null;
-  const title = group ? `${group.who} ${words(group.kind)}` : "Errors";
+  const title = group ? `${group.who} ${kindName(group.kind)}` : "Errors";
   useEffect(() => setTitle(title), [title]);
   const warning = problem?.message ?? marks?.problem;
   const props = {
@@ -116,7 +117,7 @@ const columnsWith = (query) => [
     title: "Cause",
     cell: (row) =>
       html`<a class="cause" href=${groupHref(row, query)}><b>${row.who}
-      </b> ${words(row.kind)}</a> <${Marks} row=${row} /><span class="text mono">
+      </b> ${kindName(row.kind)}</a> <${Marks} row=${row} /><span class="text mono">
       ${firstLine(row.message || row.example.message) || row.cause}</span>`,
     value: (row) => `${row.who} ${row.kind}`,
   },
@@ -185,7 +186,7 @@ function Marks({ row }) {
 
 const phoneRow = (row, query) =>
   html`<a class="cause" href=${groupHref(row, query)}><b>${row.who}
-  </b> ${words(row.kind)}</a>
+  </b> ${kindName(row.kind)}</a>
   <${Facts} className="faint" items=${[
     html`<span class="tone-bad">${plural(row.count, "call")}</span>`,
     plural(row.sessions, "session"),
@@ -269,7 +270,7 @@ function Group({ group, query, setQuery, mark, warning }) {
     ${({ shown, common }) =>
       html`
     <p class="crumbs"><a href=${href("/errors", {}, { since: query.since, until: query.until })}>← All errors</a></p>
-    <div class="head"><h1>${group.who}: ${words(group.kind)}</h1><${Marks} row=${group} />
+    <div class="head"><h1>${group.who}: ${kindName(group.kind)}</h1><${Marks} row=${group} />
       <span class="actions">
         ${
           group.mark
@@ -294,7 +295,7 @@ function Group({ group, query, setQuery, mark, warning }) {
     ${warning}
     ${group.message ? html`<p class="mono message">${firstLine(group.message, 400)}</p>` : null}
     ${
-      common && common !== firstLine(group.message) && common !== words(group.kind)
+      common && common !== firstLine(group.message) && common !== kindName(group.kind)
         ? html`<p class="mono message" data-test="common">${common}</p>`
         : null
     }
@@ -316,7 +317,7 @@ function Group({ group, query, setQuery, mark, warning }) {
             Object.keys(group.recovered_by).length
               ? html` <span class="faint">
             ${Object.entries(group.recovered_by)
-              .map(([name, count]) => `${words(name)} ${number(count)}`)
+              .map(([name, count]) => `${recoveryName(name)} ${number(count)}`)
               .join(", ")}
             </span>`
               : null

@@ -93,10 +93,10 @@ const COLUMNS = [
 const phoneRow = (row) =>
   html`<a class="title" href=${fileHref(row)}>${row.name}</a>
   <${Facts} className="faint" items=${[
-    baseName(row.project),
     lines(row),
     ago(row.end),
     row.unsuccessful > 0 && html`<span class="tone-bad">${row.unsuccessful} unsuccessful</span>`,
+    baseName(row.project),
   ]} />`;
 
 export default function Files(props) {

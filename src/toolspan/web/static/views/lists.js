@@ -87,7 +87,7 @@ const LISTS = {
         "text",
         "Prompt",
         (row) => html`<a href=${LISTS.prompts.link(row)}>${firstLine(row.text, TEXT)}</a>`,
-        (row) => [row.title, baseName(row.project)].filter(Boolean).join(" · "),
+        (row) => [row.title !== firstLine(row.text) && row.title, baseName(row.project)].filter(Boolean).join(" · "),
         (row) => row.text,
       ),
       count("calls", "Calls"),

@@ -6,14 +6,13 @@ import { Empty, Loading } from "../components/messages.js";
 import { Facts, LiveBadge, StateBadge, clientName } from "../components/badges.js";
 import { NotifyButton } from "../components/notify.js";
 import { Question, questionId, useNow, useQuestionKeys } from "../components/question.js";
-import { baseName, dateTime, duration, firstLine, parseTime, plural, shortId } from "../components/format.js";
+import { ago, baseName, dateTime, duration, firstLine, parseTime, plural, shortId } from "../components/format.js";
 import { href } from "../router.js";
 
 export const styles = ["components/question.css", "views/live.css"];
 
 const ORDER = ["waiting", "running", "idle", "dead"];
 const RESUME = { claude: "claude --resume", codex: "codex resume" };
-const RECENT = { limit: 4, fields: "id,tool,state,target,duration_ms,requested" };
 
 export default function Live({ setTitle }) {
   const { sessions, questions, waiting } = useLive();
@@ -65,10 +64,18 @@ export default function Live({ setTitle }) {
       !sorted.length && !questions.length
         ? html`<${Empty}>
         No session is running. Sessions appear here when a client or <code>toolspan run</code> starts one.<br />
-        To answer questions of Claude Code on this page: <code>toolspan hook install --approve</code><//>`
+        <${LastSession} />To answer questions of Claude Code on this page: <code>toolspan hook install --approve</code><//>`
         : null
     }
   </section>`;
+}
+
+function LastSession() {
+  const [last] = useApi("sessions", { sort: "-ended", limit: 1, fields: "id,title,first_prompt,ended" }).data ?? [];
+  return last
+    ? html`The last one: <a href=${href("/session/:id", { id: last.id })}>
+      ${firstLine(last.title || last.first_prompt, 80) || shortId(last.id)}</a>, ${ago(parseTime(last.ended))}.<br />`
+    : null;
 }
 
 function Session({ session, now, questions }) {
@@ -76,12 +83,6 @@ function Session({ session, now, questions }) {
     questions.find(({ question }) => (question.call ? question.call === call.id : question.tool === call.tool));
   const since = parseTime(session.since)?.getTime();
   const busy = session.status === "running" || session.status === "waiting";
-  const recent = useApi(busy ? "calls" : null, { session: session.id, ...RECENT }, { live: true });
-  const open = new Set(session.calls.map(({ id }) => id));
-  const done = (recent.data ?? [])
-    .filter(({ id }) => !open.has(id))
-    .slice(-3)
-    .reverse();
   return html`<article class=${`live-card ${session.status}`} tabindex="0" aria-label=${
     firstLine(session.title) || session.id
   } data-test=${session.status}>
@@ -114,7 +115,7 @@ function Session({ session, now, questions }) {
       }
       <span class="clock">${call.requested ? duration(Math.max(0, now - parseTime(call.requested))) : ""}</span></p>`,
     )}
-    ${done.map(
+    ${(busy ? session.recent : []).map(
       (call) =>
         html`<p class="call" key=${call.id}><${StateBadge} state=${call.state} text=${false} />
       <b>${call.tool}</b><a class="mono faint" href=${href("/call/:id", { id: call.id }, { session: session.id })}>

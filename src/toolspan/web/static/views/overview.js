@@ -24,6 +24,7 @@ import {
   toolName,
   words,
 } from "../components/format.js";
+import { kindName } from "../components/words.js";
 import { href } from "../router.js";
 
 export const styles = ["views/overview.css"];
@@ -36,7 +37,9 @@ const TIME_PARTS = {
   idle: "muted",
   nothing_recorded: "faint",
 };
-const MAX_HOUR_DAYS = 14; // longer periods show a square per day instead of per hour
+const MAX_HOUR_DAYS = 14; // longer periods show a square per three hours, or per day
+const MAX_BLOCK_DAYS = 45;
+const BLOCK = 3;
 const ROWS = 7;
 const LATEST = 12;
 
@@ -301,11 +304,15 @@ function HourMap({ seen, period }) {
     })}</div>`;
 }
 
-// A column per week, a square per day.
+const blockStart = ({ year, month, date, hours }) => timeOf(year, month, date, hours - (hours % BLOCK));
+
+// A column per day and a square per three hours, or a column per week and a square per day.
 function DayMap({ seen, period }) {
+  const inBlocks = (period.until - period.since) / DAY <= MAX_BLOCK_DAYS;
+  const size = inBlocks ? 24 / BLOCK : 7;
   const counts = new Map();
   for (const row of seen) {
-    const key = Number(midnight(row.start));
+    const key = Number(inBlocks ? blockStart(partsOf(row.start)) : midnight(row.start));
     const sum = counts.get(key) ?? { calls: 0, unsuccessful: 0 };
     counts.set(key, { calls: sum.calls + row.calls, unsuccessful: sum.unsuccessful + row.unsuccessful });
   }
@@ -313,27 +320,35 @@ function DayMap({ seen, period }) {
   const monday = midnight(period.since, (partsOf(period.since).weekday + 6) % 7);
   const weeks = [];
   for (let week = monday; week < period.until; week = midnight(week, -7)) weeks.push(week);
-  const shown = weeks.slice(-60);
-  return html`<div class="heat weeks" role="group" aria-label="Calls by day; arrow keys move" onKeyDown=${moveInMap}>
+  const shown = inBlocks ? [...daysOf(period)] : weeks.slice(-60);
+  const squareStart = (column, n) =>
+    n === size ? midnight(column, -1) : blockStart({ ...partsOf(column), hours: n * BLOCK });
+  const title = (column, n) =>
+    inBlocks
+      ? partsOf(column).weekday === 1
+        ? dayTitle.format(column)
+        : ""
+      : (n === 0 && monthOf(shown[2] ?? 0) === monthOf(column)) || (n && monthOf(column) !== monthOf(shown[n - 1]))
+        ? monthTitle.format(column)
+        : "";
+  return html`<div class=${`heat weeks${inBlocks ? " blocks" : ""}`} role="group"
+    aria-label="Calls by day; arrow keys move" onKeyDown=${moveInMap}>
     <div class="week names" aria-hidden="true"><span class="axis"></span>
       ${Array.from(
-        { length: 7 },
+        { length: size },
         (_, n) =>
           html`<span key=${n} class="axis">
-          ${n % 2 ? "" : weekdays.format(midnight(monday, -n))}</span>`,
+          ${n % 2 ? "" : inBlocks ? `${n * BLOCK}:00` : weekdays.format(midnight(monday, -n))}</span>`,
       )}</div>
     ${shown.map(
-      (week, n) =>
-        html`<div class="week" key=${Number(week)}>
-      <span class="axis" aria-hidden="true">${
-        (n === 0 && monthOf(shown[2] ?? 0) === monthOf(week)) || (n && monthOf(week) !== monthOf(shown[n - 1]))
-          ? monthTitle.format(week)
-          : ""
-      }</span>
-      ${Array.from({ length: 7 }, (_, k) => {
-        const at = midnight(week, -k);
-        return html`<${Square} key=${k} row=${counts.get(Number(at))} at=${at} until=${midnight(at, -1)} top=${top}
-            title=${day(at)} reach=${true} />`;
+      (column, n) =>
+        html`<div class="week" key=${Number(column)}>
+      <span class="axis" aria-hidden="true">${title(column, n)}</span>
+      ${Array.from({ length: size }, (_, k) => {
+        const at = inBlocks ? squareStart(column, k) : midnight(column, -k);
+        const until = inBlocks ? squareStart(column, k + 1) : midnight(at, -1);
+        return html`<${Square} key=${k} row=${counts.get(Number(at))} at=${at} until=${until} top=${top}
+            title=${inBlocks ? `${dayTitle.format(at)}, ${k * BLOCK} to ${(k + 1) * BLOCK} h` : day(at)} reach=${true} />`;
       })}</div>`,
     )}</div>`;
 }
@@ -489,7 +504,7 @@ function Causes({ groups, period, filter }) {
     <td class="right"><a class="tone-bad" href=${href("/errors", {}, { ...filter, group: group.id })}
       data-test="cause-count">${number(group.seen)}<span class="sr-only"> calls</span></a></td>
     <td class="cut"><a class="whole" href=${href("/errors", {}, { ...filter, group: group.id })}><b>
-      ${group.program || toolName(group.tool)}</b> ${words(group.kind)} <span class="faint">
+      ${group.program || toolName(group.tool)}</b> ${kindName(group.kind)} <span class="faint">
       ${firstLine(group.message) || group.cause}</span></a></td>
     <td class="right"><${Sparkline} values=${group.values} label=${`${group.seen} calls over time`} width=${90} /></td>
       </tr>`,
@@ -510,7 +525,7 @@ function Latest({ sessions }) {
       ${firstLine(row.title || row.first_prompt || "") || shortId(row.id)}</a></td>
     <td class="faint hide-phone">${baseName(row.project)}</td><td class="right">${plural(row.calls, "call")}</td>
     <td class=${`right hide-phone ${row.unsuccessful ? "tone-bad" : "faint"}`}>
-      ${number(row.unsuccessful)} unsuccessful</td><td class="right faint">${ago(parseTime(row.ended ?? row.started))}
+      ${row.unsuccessful ? `${number(row.unsuccessful)} unsuccessful` : ""}</td><td class="right faint">${ago(parseTime(row.ended ?? row.started))}
       </td></tr>`,
   )}</tbody></table>`;
 }
@@ -575,7 +590,7 @@ function Servers({ servers, filter }) {
         }</td>
         <td class="right hide-phone">${duration(row.p50_ms)}</td><td class="right">${duration(row.p95_ms)}</td>
         <td class="hide-narrow faint">${Object.entries(row.error_kinds)
-          .map(([kind, count]) => `${words(kind)} ${number(count)}`)
+          .map(([kind, count]) => `${kindName(kind)} ${number(count)}`)
           .join(", ")}</td></tr>`;
       })}</tbody></table>`;
 }

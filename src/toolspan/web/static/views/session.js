@@ -38,7 +38,7 @@ import {
 import { useTimeline } from "../components/timeline-data.js";
 import { VirtualList } from "../components/virtual-list.js";
 import { Waterfall } from "../components/waterfall.js";
-import { STATES, WORDS, isUnsuccessful } from "../components/words.js";
+import { STATES, WORDS, isUnsuccessful, kindName } from "../components/words.js";
 import { useKeys } from "../keys.js";
 import { href, navigate } from "../router.js";
 import { CallPanel } from "./call.js";
@@ -576,7 +576,7 @@ function CallRow({ row, item, session, model, selected, onSelect }) {
     ${
       wrong && (row.message || row.error_kind)
         ? html`<span class="why tone-${STATES[row.state]?.[1] ?? "muted"}">
-        ${[words(row.error_kind ?? row.state), row.message].filter(Boolean).join(": ")}</span>`
+        ${[kindName(row.error_kind ?? row.state), row.message].filter(Boolean).join(": ")}</span>`
         : null
     }
     ${

@@ -75,9 +75,9 @@ const columnsWith = (mark, isMixed, save) => [
       <a href=${sessionHref(row)} class="title">${row.about || `untitled ${shortId(row.id)}`}</a></span>
     <span class="second-line faint" title=${row.project}>
       ${row.note ? html`<b class="tone-warn">${row.note}</b> ` : null}
-      ${[baseName(row.project), row.git_branch, row.models.join(", "), isMixed && clientName(row.client)]
+      <span>${[baseName(row.project), row.git_branch, row.models.join(", "), isMixed && clientName(row.client)]
         .filter(Boolean)
-        .join(" · ")}</span>`,
+        .join(" · ")}</span></span>`,
     value: (row) => row.about.toLowerCase(),
   },
   { key: "project", title: "Project", hide: "always", cell: () => "", value: (row) => baseName(row.project) },
@@ -185,11 +185,11 @@ const phoneRow = (row) =>
   </a>
   <${Facts} className="faint" items=${[
     row.live && html`<${LiveBadge} status=${row.live.status} />`,
-    baseName(row.project),
     ago(row.end),
     plural(row.calls, "call"),
     row.unsuccessful > 0 && html`<span class="tone-bad">${number(row.unsuccessful)} unsuccessful</span>`,
     cost(row.cost),
+    baseName(row.project),
   ]} />`;
 
 export default function Sessions({ query, setQuery, setTitle }) {

@@ -185,7 +185,7 @@ function Tokens({ by, query, setQuery, head }) {
           html`${
             row.unpriced_requests
               ? html`<span class="faint"
-            title=${`${plural(row.unpriced_requests, "request")} without a price`}>+ </span>`
+            title=${`${plural(row.unpriced_requests, "request")} without a price`}>≥ </span>`
               : null
           }<b>
         ${row.cost_usd === null ? "no price" : cost(row.cost_usd)}</b>`,
