@@ -16,7 +16,7 @@ from toolspan.replay.decisions import CallDecider
 from toolspan.runtime.outcome import approval_message
 from toolspan.runtime.permissions import Mode, Permissions, Rules
 from toolspan.runtime.permissions.modes import parse_default_mode
-from toolspan.runtime.permissions.rules import added_folders, command_of, rules_from_settings
+from toolspan.runtime.permissions.rules import added_folders, rules_from_settings
 from toolspan.runtime.permissions.suggestions import offer_updates
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.settings import PermissionSettings, SettingsLayer, SettingsPaths, load_layers
@@ -116,7 +116,7 @@ def evaluate_call(
     if isinstance(decision, Ask) and request is not None:
         prompt_text = approval_message(request, decision, decider.profile.refusals)
         suggested_updates = tuple(dict(item) for item in offer_updates(request, decision))
-    line = None if request is None else command_of(request)
+    line = None if request is None else request.command
     texts = (value for value in tool_input.values() if isinstance(value, str))
     understood = None if line is None else plan(line)
     program_names = () if understood is None else (item.program.text for item in understood.reached)

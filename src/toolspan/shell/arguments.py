@@ -15,17 +15,10 @@ from toolspan.shell.table import ProgramSpec, Role, program_table
 from toolspan.shell.words import ShellWord, compile_cached, has_glob
 
 
-class Argument(Struct, frozen=True, gc=False):
-    """An argument of a program, or the value in one, with its role."""
-
-    word: ShellWord
-    role: Role
-
-
 class Arguments(Struct, frozen=True, gc=False):
-    """The arguments of a program with their roles."""
+    """The arguments of a program by role. An argument may have several, as `--file=x` has."""
 
-    arguments: tuple[Argument, ...] = ()
+    roles: Mapping[Role, Sequence[ShellWord]] = {}
     unknown: str | None = None
     """The first argument that is not understood."""
     spec: ProgramSpec | None = None
@@ -37,7 +30,7 @@ class Arguments(Struct, frozen=True, gc=False):
 
     def files(self, *roles: Role) -> tuple[ShellWord, ...]:
         """Return the arguments that have one of the roles."""
-        return tuple([argument.word for argument in self.arguments if argument.role in roles])
+        return tuple([word for role in roles if role in self.roles for word in self.roles[role]])
 
 
 def changes_files(name: str) -> bool:
@@ -77,7 +70,7 @@ def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Argume
         unknown = reader.find_rejected()
     if unknown is None:
         unknown = _find_misplaced_pattern(arguments, hides_patterns=not spec.globs)
-    return Arguments(tuple(reader.arguments), unknown, spec)
+    return Arguments(reader.roles, unknown, spec)
 
 
 def _find_misplaced_pattern(arguments: Sequence[ShellWord], *, hides_patterns: bool) -> str | None:
@@ -144,11 +137,11 @@ class _ArgumentReader:
     def __init__(self, spec: ProgramSpec) -> None:
         self._spec, self._roles = spec, spec.roles
         self._rejects_dashes = spec.closed or not spec.globs
-        self.arguments: list[Argument] = []
+        self.roles: dict[Role, list[ShellWord]] = {}
         self._has_operand = self._is_recursive = self._has_unknown = False
 
     def _add(self, word: ShellWord, role: Role) -> None:
-        self.arguments.append(Argument(word, role))
+        self.roles.setdefault(role, []).append(word)
 
     def read(self, arguments: Sequence[ShellWord]) -> str | None:
         spec = self._spec
@@ -293,10 +286,8 @@ class _ArgumentReader:
         if not self._spec.rejects or self._spec.grammar == "find":
             return None
         pattern = compile_cached(self._spec.rejects)
-        for argument in self.arguments:
-            if argument.role in _SEARCHED_ROLES and pattern.search(argument.word.text):
-                return argument.word.text
-        return None
+        texts = (word.text for role, words in self.roles.items() if role in _SEARCHED_ROLES for word in words)
+        return next(filter(pattern.search, texts), None)
 
     # Programs with their own grammar
 
@@ -347,12 +338,12 @@ class _ArgumentReader:
         unknown = self.read(arguments)
         if unknown is not None:
             return unknown
-        options = [argument.word.text for argument in self.arguments if argument.role == "option"]
+        options, scripts, names = (
+            [word.text for word in self.roles.get(role, ())] for role in ("option", "script", "read")
+        )
         letters = {letter for option in options if option[:2] != "--" for letter in option[1:]}
         is_quiet = "n" in letters or "--quiet" in options or "--silent" in options
         in_place = "i" in letters or "--in-place" in options
-        scripts = [argument.word.text for argument in self.arguments if argument.role == "script"]
-        names = [argument.word.text for argument in self.arguments if argument.role == "read"]
         if not scripts or (in_place and not names) or options.count("-i") > 1:
             return ""
         if not is_quiet and "z" not in letters and _SED_SUBSTITUTION.fullmatch(scripts[0]):
@@ -364,9 +355,7 @@ class _ArgumentReader:
             ):
                 return scripts[0]
             # The client asks about substitutions in files, even if they are only printed.
-            self.arguments = [
-                Argument(argument.word, "write") if argument.role == "read" else argument for argument in self.arguments
-            ]
+            self.roles["write"] = self.roles.pop("read", [])
             return None
         lines = not in_place and is_quiet and all(_SED_LINES.fullmatch(part.strip()) for part in scripts[0].split(";"))
         return None if lines else scripts[0]
@@ -417,7 +406,8 @@ class _ArgumentReader:
         if any(word.text[:2] == "--" and "=" in word.text for word in fixed):
             return name.text
         inner = read_arguments(name.text, fixed)
-        self.arguments.extend(argument for argument in inner.arguments if argument.word.text != ".")
+        for role, found in inner.roles.items():
+            self.roles.setdefault(role, []).extend(word for word in found if word.text != ".")
         return inner.unknown
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from importlib import resources
 from typing import Literal
 
@@ -27,7 +27,7 @@ from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from toolspan.shell.arguments import Arguments, read_arguments
-from toolspan.shell.words import Redirect, ShellWord, compile_cached
+from toolspan.shell.words import Redirect, ShellWord, compile_cached, lazy_property
 
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=", re.ASCII)
 
@@ -80,23 +80,24 @@ class Program(Struct, frozen=True, dict=True):
     ended_by: str = ""
     """The operator after the program, unless it is nested."""
 
-    @cached_property
+    @lazy_property
     def name(self) -> str:
         """The name of the program; empty if it depends on an expansion by the shell."""
         words = self.words
         return words[0].text if words and not words[0].has_expansion else ""
 
-    @cached_property
+    @lazy_property
     def arguments(self) -> Arguments:
         """The arguments with their roles, as returned by `read_arguments`."""
         return read_arguments(self.name, self.words[1:])
 
-    @cached_property
+    @lazy_property
     def inner(self) -> Program:
         """The program inside wrappers that do not affect what it may do, such as `timeout 5` and `xargs`."""
-        return _strip_wrappers(self, through_xargs=True)
+        program = self.inner_before_xargs
+        return _strip_wrappers(program, through_xargs=True) if program.name == "xargs" else program
 
-    @cached_property
+    @lazy_property
     def inner_before_xargs(self) -> Program:
         """The same, but `xargs` itself rather than the program to which it adds arguments."""
         return _strip_wrappers(self, through_xargs=False)

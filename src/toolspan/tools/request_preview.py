@@ -14,7 +14,7 @@ from toolspan.diffs import unified
 from toolspan.diffs.make import make_hunks
 from toolspan.errors import ToolspanError
 from toolspan.runtime.permissions.decide import PermissionRequest
-from toolspan.runtime.permissions.rules import command_of, paths_of
+from toolspan.runtime.permissions.rules import paths_of
 from toolspan.runtime.profiles import FileValues, Profile
 from toolspan.runtime.profiles import profile as find_profile
 from toolspan.shell.plans import NotUnderstood, plan
@@ -62,7 +62,7 @@ class RequestPreview(Struct, frozen=True):
 
 def preview_request(request: PermissionRequest, profile: Profile | None = None) -> RequestPreview:
     """Return the files of a request with its command line, the diff of its change, or the fields of its input."""
-    command = command_of(request)
+    command = request.command
     if command is not None:
         return RequestPreview(command)
     files = _requested_files(request)
@@ -114,7 +114,7 @@ def _explain_question(request: PermissionRequest, ask: Ask) -> str:
     if ask.rule is not None:
         return f"the rule {ask.rule} asks" + (f" ({ask.origin})" if ask.origin else "")
     if ask.needs is not None and ask.basis is None:
-        line = plan(command_of(request) or "")
+        line = plan(request.command or "")
         if isinstance(line, NotUnderstood):
             return f"the command line is not understood: {line.reason[:1].lower()}{line.reason[1:]}"
         if (reach := ask.needs.reach) is not None:

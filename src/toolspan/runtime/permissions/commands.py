@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,6 +40,9 @@ from toolspan.shell.words import Redirect, ShellWord, has_glob
 from toolspan.shell.wrappers import expand_programs
 from toolspan.types.decision import AccessedPath, MissingPermissions
 
+if TYPE_CHECKING:
+    from toolspan.runtime.permissions.rules import Rules
+
 _FOLDER_CHANGERS = frozenset({"cd", "popd", "pushd"})
 _SHELL_BUILTINS = frozenset({"[", "[[", "cd", "help", "history", "printf", "test", "type"})
 """Builtins that wrappers run in another way, or not at all."""
@@ -54,23 +58,6 @@ _UNKNOWN_NAME = re.compile(r"[*?\[{}$`\n]|\A//|\A!|\A~[^/]|\A-\Z|\A-.*\.\.")
 _XARGS_READERS = frozenset({"egrep", "fgrep", "grep", "head", "tail", "wc"})
 
 
-class AllowedActions(Struct, frozen=True):
-    """The actions of a command line that need no approval."""
-
-    find_rule: Callable[[Program], Rule | None]
-    """A function that returns the rule that allows a program."""
-    can_write: Callable[[PathScope, str], bool]
-    """A function that returns whether a rule allows changing a file."""
-    can_read: Callable[[PathScope, str], bool]
-    """A function that returns whether a rule allows reading a file."""
-    denies_reading: bool = False
-    """True if a rule denies reading a file, or all files."""
-    edits: bool = False
-    """True if files in the session's folders may be changed."""
-    redirects: bool = False
-    """True if output may be redirected to files in the session's folders."""
-
-
 class CommandCheck(Struct, frozen=True, gc=False):
     """The result of checking a line. The line may run without approval if `needs` is None."""
 
@@ -79,11 +66,16 @@ class CommandCheck(Struct, frozen=True, gc=False):
     """The rules that allowed a program."""
 
 
-def check_command(line: Plan | NotUnderstood, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
-    """Check a line and return the parts of it that need approval."""
+def check_command(
+    line: Plan | NotUnderstood, scope: PathScope, rules: Rules, *, edits: bool = False, redirects: bool = False
+) -> CommandCheck:
+    """Check a line and return the parts of it that need approval.
+
+    `edits` and `redirects` say whether programs and redirects may change files in the session's folders.
+    """
     if isinstance(line, NotUnderstood):
         return CommandCheck(MissingPermissions(parts=(line.text,), of=1, not_understood=line.reason))
-    checker = _CommandChecker(line, scope, allowed)
+    checker = _CommandChecker(line, scope, rules, edits=edits, redirects=redirects)
     for program in line.programs:
         checker.check_program(program)
     if not checker.parts:
@@ -97,8 +89,9 @@ def check_command(line: Plan | NotUnderstood, scope: PathScope, allowed: Allowed
 class _CommandChecker:
     """A checker that follows the programs of a line in order, tracking the folders that may be current."""
 
-    def __init__(self, line: Plan, scope: PathScope, allowed: AllowedActions) -> None:
-        self._line, self._start_scope, self._allowed = line, scope, allowed
+    def __init__(self, line: Plan, scope: PathScope, rules: Rules, *, edits: bool, redirects: bool) -> None:
+        self._line, self._start_scope, self._rules = line, scope, rules
+        self._edits, self._writes_output = edits, edits or redirects
         self._scopes: tuple[PathScope, ...] = (scope,)
         """A scope for each possible current folder, because `cd` may fail; empty if the folder is unknown."""
         self._entered: PathScope | None = None
@@ -109,8 +102,6 @@ class _CommandChecker:
         """True if the line changes the folder for a command."""
         self._is_chain = True
         """True as long as each command runs only if all before it succeeded."""
-        self._gets_file_list = self._pipes_file_list = False
-        """True if the input of the current command, or of the next one, is a list of files in the session's folders."""
         self.parts: list[str] = []
         self.rules: list[Rule] = []
         self.reach: AccessedPath | None = None
@@ -125,13 +116,12 @@ class _CommandChecker:
 
     def check_program(self, program: Program) -> None:
         inner = program.inner
-        self._follow_pipe(program, inner)
         for redirect in program.redirects:
             self._check_redirect(program, redirect)
         if not program.words:
             self._require_approval(program.text or "a redirect")
             return
-        rule, name = self._allowed.find_rule(program), inner.name
+        rule, name = self._rules.find_program_grant(program), inner.name
         spec = runner_table().get(name)
         is_unknown_wrapper = spec is not None and spec.form is not None and not is_lookup(inner)
         if name in _CREATING_PROGRAMS:
@@ -286,14 +276,14 @@ class _CommandChecker:
         outer = outer_words(inner, self._scopes[0] if self._scopes else self._start_scope)
         changed, reads = self._find_changed(inner), (*arguments.files("read"), *outer)
         if changed or "write*" in spec.roles:
-            free = spec.edits and is_bare and self._allowed.edits
+            free = spec.edits and is_bare and self._edits
             if self._moves or not (free or changed):
                 return False
             self._check_files(program, name, (), changed, free=free)
             return True
         if self._reads_unnamed_files(inner, reads):
             return False
-        if self._moves and self._allowed.denies_reading:
+        if self._moves and self._rules.denies_reading:
             return False
         self._check_files(program, name, reads, ())
         return True
@@ -308,11 +298,11 @@ class _CommandChecker:
 
         A list of files in the session's folders is a checked source of names.
         """
-        if self._allowed.denies_reading and has_effect(program, "shows"):
+        if self._rules.denies_reading and has_effect(program, "shows"):
             return True
         if program.name == "xargs":
             reader = next((word.text for word in program.words[1:] if word.text in _XARGS_READERS), None)
-            return reader is not None and program.has_stdin and not self._gets_file_list
+            return reader is not None and program.has_stdin and not self._gets_file_list(program)
         if has_effect(program, "follows"):
             folders = [path for word in files for path in self._resolve_paths(word) or ()]
             return any(map(self._start_scope.may_lead_outside, folders))
@@ -362,7 +352,7 @@ class _CommandChecker:
 
     def _is_readable(self, path: str) -> bool:
         scope = self._start_scope
-        return scope.contains_path(path, reading=True) or self._allowed.can_read(scope, path)
+        return scope.contains_path(path, reading=True) or self._rules.allows_path(scope, path, writing=False)
 
     def _check_files(
         self,
@@ -438,21 +428,23 @@ class _CommandChecker:
         if self._entered is not None and is_relative and is_literal:
             path = self._entered.absolute_path(target.text)
             is_known = not (_UNKNOWN_NAME.search(target.text) or may_be_renamed(path) or ".." in target.text)
-            if is_known and self._allowed.can_write(scope, path) and not scope.is_protected(path):
+            if is_known and self._rules.allows_path(scope, path, writing=True) and not scope.is_protected(path):
                 return
         paths = self._resolve_target(target) if is_literal and not self._moves else None
         if paths is None:
             self._require_approval(text)
         for path in paths or ():
             inside = scope.contains_path(path)
-            may_write = (self._allowed.edits or self._allowed.redirects) and inside
-            if scope.is_protected(path) or not (may_write or self._allowed.can_write(scope, path)):
+            may_write = (self._writes_output and inside) or self._rules.allows_path(scope, path, writing=True)
+            if scope.is_protected(path) or not may_write:
                 self._require_approval(text, AccessedPath(None, path, inside=inside))
 
-    def _follow_pipe(self, program: Program, inner: Program) -> None:
-        """Record whether the input of this command, and that of the next one, is a list of files."""
+    def _gets_file_list(self, program: Program) -> bool:
+        """Return whether the input of a command is a list of files in the session's folders."""
+        at = next(at for at, other in enumerate(self._line.programs) if other is program)
+        before = self._line.programs[at - 1] if at else None
         is_redirected = program.stdin_text is not None or any("<" in item.operator for item in program.redirects)
-        self._gets_file_list = self._pipes_file_list and not is_redirected
-        self._pipes_file_list = program.ended_by == "|" and (
-            has_effect(inner, "lists_names") or (self._gets_file_list and selects_lines(inner))
-        )
+        if before is None or before.ended_by != "|" or is_redirected:
+            return False
+        filters = selects_lines(before.inner) and self._gets_file_list(before)
+        return filters or has_effect(before.inner, "lists_names")

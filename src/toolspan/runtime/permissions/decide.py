@@ -66,6 +66,12 @@ class PermissionRequest:
         return tool_kind(self.tool) if self.definition is None else self.definition.kind
 
     @property
+    def command(self) -> str | None:
+        """The command line in a call to a shell tool; None for other tools."""
+        command = self.input.get("command")
+        return command if isinstance(command, str) and self.kind == "shell" else None
+
+    @property
     def skill_field(self) -> str | None:
         """The input field with the name of a skill, if the tool declares one."""
         subject = None if self.definition is None else self.definition.subject

@@ -15,7 +15,7 @@ from toolspan.errors import ToolspanError
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
 from toolspan.runtime.permissions.paths import may_be_renamed
 from toolspan.runtime.permissions.removals import find_dangerous_removal, find_protected_write
-from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
+from toolspan.runtime.permissions.rules import Rules, paths_of
 from toolspan.runtime.profiles import Refusals
 from toolspan.shell.plans import NotUnderstood, Plan, plan
 from toolspan.shell.syntax import BACKGROUND
@@ -156,7 +156,7 @@ def mode_policy(
 
 def _decide_in_mode(request: PermissionRequest, mode: str, rules: Rules, refusals: Refusals) -> Decision:
     """Return the decision of a mode other than `bypassPermissions`."""
-    command, kind = command_of(request), request.kind
+    command, kind = request.command, request.kind
     if command is not None:
         edits, redirects = mode == "acceptEdits", refusals.free_redirects
         needs = rules.check_line(command, request, edits=edits, redirects=redirects).needs
@@ -215,7 +215,7 @@ def guard_policy(
     specific_rules = (rules or Rules()).specific_grants()
 
     def check_request(request: PermissionRequest) -> Decision | None:
-        command, now, kind = command_of(request), request.mode or mode, request.kind
+        command, now, kind = request.command, request.mode or mode, request.kind
         if request.definition is not None and request.definition.only_in_mode not in (None, now):
             return Deny(_NOT_PLANNING, "policy", basis="plan")
         if now == "plan" and (refusal := _check_plan(request, limits, rules)):
@@ -237,7 +237,7 @@ def guard_policy(
 def _check_plan(request: PermissionRequest, refusals: Refusals, rules: Rules | None) -> Decision | None:
     """Return a question or refusal if rules and hooks cannot allow the call in plan mode, or None."""
     kind = request.kind
-    if command_of(request) is not None or kind in _EDIT_KINDS:
+    if request.command is not None or kind in _EDIT_KINDS:
         decision = _decide_in_mode(request, "plan", Rules(), refusals)
         return None if isinstance(decision, Allow) else decision
     may_change = kind == "agent" or (kind == "mcp" and not request.read_only)

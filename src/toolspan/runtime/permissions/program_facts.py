@@ -93,15 +93,11 @@ def words_after_script(program: Program) -> list[ShellWord]:
 
 def outer_words(program: Program, scope: PathScope) -> list[ShellWord]:
     """Return the options, values and revisions that may be paths outside the current folder, also through a link."""
-    found = []
-    for argument in program.arguments.arguments:
-        word, role = argument.word, argument.role
-        if role not in ("value", "ref") or word.text.isdigit():
-            continue
-        is_path = role == "ref" or program.name not in _TEXT_VALUES
-        if (is_path and _OUTER_PATH.match(word.text)) or scope.leads_outside(scope.absolute_path(word.text)):
-            found.append(word)
-    takes_texts = program.name in _TEXT_VALUES
+    known, takes_texts = program.arguments, program.name in _TEXT_VALUES
+    paths = known.files("ref") if takes_texts else known.files("ref", "value")
+    found = [word for word in paths if _OUTER_PATH.match(word.text)]
+    values = (word for word in known.files("ref", "value") if not word.text.isdigit() and word not in found)
+    found += [word for word in values if scope.leads_outside(scope.absolute_path(word.text))]
     is_late = False
     for word in program.words[1:]:
         text = word.text
@@ -109,7 +105,7 @@ def outer_words(program: Program, scope: PathScope) -> list[ShellWord]:
             is_late = True
             continue
         path = text.partition("=")[2] if text[:2] == "--" else text[2:]
-        if _OUTER_PATH.match(path) and (program.arguments.unknown is not None or not takes_texts):
+        if _OUTER_PATH.match(path) and (known.unknown is not None or not takes_texts):
             found.append(replace(word, text=path))
         if is_late and (not takes_texts or "/.." in text):  # some programs treat options after an operand as files
             found.append(word)

@@ -12,17 +12,12 @@ import fnmatch
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
 from toolspan.errors import ToolspanError
-from toolspan.runtime.permissions.commands import (
-    AllowedActions,
-    CommandCheck,
-    check_command,
-)
+from toolspan.runtime.permissions.commands import CommandCheck, check_command
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.program_facts import has_harmless_variables, has_literal_assignments
@@ -131,7 +126,8 @@ class Rules:
         self._file_denials = tuple(rule for rule in self.deny if rule.tool in _FILE_RULES and rule.content is not None)
         self._denied_names = _file_names(self._file_denials)
         self._denies_all_reading = self.denies_tool("Read")
-        self._denies_reading = any(rule.tool in _READ_RULES for rule in self._file_denials)
+        self._denies_files = any(rule.tool in _READ_RULES for rule in self._file_denials)
+        self.denies_reading = self._denies_files or self._denies_all_reading
         grants = [rule for rule in self.allow if rule.can_grant]
         self._file_grants = tuple(rule for rule in grants if rule.tool in _FILE_RULES - _GRANTLESS_TOOLS)
         self._allows_bash = self.allows_tool("Bash")
@@ -160,7 +156,7 @@ class Rules:
         """Return the decision for a call, or None if no rule matches."""
         if self._is_empty:
             return None
-        shell = command_of(request)
+        shell = request.command
         tool_rules = self._rules_for_tool(request)
         is_free = tool_rules.is_unrestricted(request, shell)
         denial = None if is_free else _first_matching_rule(tool_rules.deny, request, shell)
@@ -217,20 +213,12 @@ class Rules:
         self, line: Plan | NotUnderstood, request: PermissionRequest, *, edits: bool, redirects: bool = False
     ) -> CommandCheck:
         """Check what a line would do against these rules and a mode."""
-        actions = AllowedActions(
-            find_rule=self._find_program_grant,
-            can_write=partial(self._allows_path, _EDIT_RULES),
-            can_read=partial(self._allows_path, _READ_RULES),
-            denies_reading=self._denies_reading or self._denies_all_reading,
-            edits=edits,
-            redirects=redirects,
-        )
-        return check_command(line, request.path_scope(), actions)
+        return check_command(line, request.path_scope(), self, edits=edits, redirects=redirects)
 
     # Denying and asking
 
     def _rules_for_tool(self, request: PermissionRequest) -> _ToolRules:
-        key = (request.tool, request.call.tool, request.kind, command_of(request) is not None)
+        key = (request.tool, request.call.tool, request.kind, request.command is not None)
         tool_rules = self._rules_by_tool.get(key)
         if tool_rules is None:
             if len(self._rules_by_tool) >= _MAX_CACHED_TOOLS:
@@ -257,7 +245,7 @@ class Rules:
             pattern=combined_pattern(files, scope),
             names=self._denied_names,
             find_rule=self._denial_for_path,
-            denies_reading=self._denies_reading,
+            denies_reading=self._denies_files,
         )
         return find_file_denial(shell, scope, forbidden) if files else FileDenial()
 
@@ -282,7 +270,7 @@ class Rules:
         rule = check.used_rules[0]
         return Allow(rule.text, "config", None, rule.text, rule.origin, "parts")
 
-    def _find_program_grant(self, program: Program) -> Rule | None:
+    def find_program_grant(self, program: Program) -> Rule | None:
         """Return the rule that allows a program as a part of a line."""
         if not program.words or not self._bash_grants:
             return None
@@ -294,13 +282,11 @@ class Rules:
             return next((rule for rule in self._bash_grants if rule.content is None), None)
         return next((rule for rule in self._bash_grants if _grants_program(rule.content, program, inner)), None)
 
-    def _allows_path(self, tools: frozenset[str], scope: PathScope, path: str) -> bool:
-        for rule in self._file_grants:
-            if rule.tool not in tools:
-                continue
-            if rule.content is not None and path_matches(rule, path, scope, granting=True):
-                return True
-        return False
+    def allows_path(self, scope: PathScope, path: str, *, writing: bool) -> bool:
+        """Return whether a rule with a pattern allows a command to read or to change a file."""
+        tools = _EDIT_RULES if writing else _READ_RULES
+        grants = (rule for rule in self._file_grants if rule.tool in tools and rule.content is not None)
+        return any(path_matches(rule, path, scope, granting=True) for rule in grants)
 
 
 def _ask_about(line: str) -> Ask:
@@ -339,12 +325,6 @@ def _grants_program(pattern: str | None, program: Program, inner: Program) -> bo
     if "xargs" in wrappers:  # it adds words
         is_literal = is_literal and wrappers[-1] == "xargs" and pattern.find("*") == len(pattern) - 1
     return inner is not program and is_literal and matches_command(inner.text, pattern, granting=True)
-
-
-def command_of(request: PermissionRequest) -> str | None:
-    """Return the command line in a call to a shell tool, or None for other tools."""
-    command = request.input.get("command")
-    return command if request.kind == "shell" and isinstance(command, str) else None
 
 
 def paths_of(request: PermissionRequest) -> list[str]:
@@ -406,7 +386,7 @@ def _rule_covers_tool(rule: Rule, request: PermissionRequest, *, granting: bool 
     if any(rule.covers_tool(name, granting=granting) for name in (request.tool, request.call.tool)):
         return True
     # Rules for Bash also restrict other tools that run command lines. What they allow is found by the line's programs.
-    return rule.tool == "Bash" and not granting and command_of(request) is not None
+    return rule.tool == "Bash" and not granting and request.command is not None
 
 
 def _is_path_rule_for(rule: Rule, request: PermissionRequest) -> bool:

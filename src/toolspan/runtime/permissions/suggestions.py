@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.rule import standardized_host
-from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
+from toolspan.runtime.permissions.rules import Rules, paths_of
 from toolspan.shell.plans import NotUnderstood, plan
 from toolspan.shell.program import Program, program_basename
 from toolspan.shell.wrappers import is_shell
@@ -45,7 +45,7 @@ _SECRET_REGEX = re.compile(
 
 def suggest_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...]:
     """Return permission updates that would answer this question and similar ones; empty if none is safe."""
-    command = command_of(request)
+    command = request.command
     if ask.source != "config" or ask.basis in _UNGRANTABLE_BASES:
         return ()
     if command is not None:
@@ -73,7 +73,7 @@ def offer_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...
     The client also suggests folders that the session already has, and rules that do not cover the line.
     """
     updates = suggest_updates(request, ask)
-    command, scope = command_of(request), request.path_scope()
+    command, scope = request.command, request.path_scope()
     offered = [update for update in updates if not _adds_nothing(update, scope)]
     texts = [f"Bash({rule['ruleContent']})" for update in updates for rule in _suggested_rules(update)]
     if command is None or ask.needs is None or not texts:
@@ -86,7 +86,7 @@ def offer_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...
 
 def suggest_exact_rules(request: PermissionRequest, ask: Ask) -> tuple[str, ...]:
     """Return rules for exactly the commands of a line that need approval; empty if one of them has no safe rule."""
-    command, needs = command_of(request), ask.needs
+    command, needs = request.command, ask.needs
     line = plan(command or "")
     if command is None or needs is None or needs.reach is not None or isinstance(line, NotUnderstood):
         return ()
