@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from os.path import normpath
-from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISLNK, S_ISREG
 
 from msgspec import Struct, field
 
@@ -54,10 +53,12 @@ _PROCESS_FOLDER = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(cwd|root)(?=/|\Z)")
 class LinkResolver:
     """A cache of resolved links. It must not be reused for another decision."""
 
-    __slots__ = ("_paths",)
+    __slots__ = ("_paths", "linked_files")
 
     def __init__(self) -> None:
         self._paths: dict[str, str] = {}
+        self.linked_files: dict[str, os.stat_result] = {}
+        """The files among the resolved paths that have further names."""
 
     def resolve(self, path: str) -> str:
         """Resolve all symbolic links in an absolute path, in which `..` means the parent of a link's target.
@@ -83,10 +84,17 @@ class LinkResolver:
 
     def _follow_link(self, path: str, folder: str) -> str:
         self._paths[path] = path  # stops at link loops
-        if folder != "/proc" and not folder.startswith("/proc/"):
-            with suppress(OSError, ValueError):  # not a link, missing or not accessible; or a null character
+        if folder == "/proc" or folder.startswith("/proc/"):
+            return path
+        try:
+            status = os.lstat(path)
+            if S_ISLNK(status.st_mode):
                 target = os.readlink(path)  # noqa: PTH115 - texts are faster
                 self._paths[path] = self.resolve(target if target[:1] == "/" else f"{folder}/{target}")
+            elif status.st_nlink > 1 and S_ISREG(status.st_mode):
+                self.linked_files[path] = status
+        except (OSError, ValueError):  # missing or not accessible; or a null character
+            return path
         return self._paths[path]
 
 
@@ -187,42 +195,25 @@ class PathScope(Struct, frozen=True, gc=False):
                 return True
         return False
 
-    def other_names(self, path: str) -> list[str]:
-        """Return the other names of a file in the project, which are hard links."""
-        try:
-            status = os.stat(path)  # noqa: PTH116 - a text
-        except (OSError, ValueError):  # no file can have a name with a null character
-            return []
-        if status.st_nlink < 2 or not S_ISREG(status.st_mode):
-            return []
-        names: list[str] = []
-        for here, _, files in itertools.islice(os.walk(self.folders[0]), _MAX_SEARCHED_FOLDERS):
-            names += [f"{here}/{name}" for name in files if _is_same_file(f"{here}/{name}", status)]
-        return names
-
     def matches_any_name(self, path: str, paths: re.Pattern[str]) -> bool:
-        """Return whether a path, its target or another name of that file matches the pattern."""
+        """Return whether a path, its target or another name of that file, a hard link, matches the pattern."""
         end = self.links.resolve(path)
         if paths.match(path) or (end != path and paths.match(end)):
             return True
-        return any(map(paths.match, self.other_names(end)))
+        status = self.links.linked_files.get(end)
+        names = _list_below(self.folders[0]) if status is not None else ()
+        return any(name is not None and paths.match(name) and _is_same_file(name, status) for name in names)
 
     def may_contain(self, folder: str, paths: re.Pattern[str]) -> bool:
         """Return whether a folder contains a file that matches the pattern, or too many files to check."""
-        for count, (here, _, names) in enumerate(os.walk(folder)):
-            if count > _MAX_SEARCHED_FOLDERS or any(paths.match(f"{here}/{name}") for name in names):
-                return True
-        return False
+        return any(path is None or paths.match(path) for path in _list_below(folder))
 
     def may_lead_outside(self, folder: str) -> bool:
         """Return whether a folder contains a link out of the session's folders, or too many files to check."""
-        for count, (here, folders, names) in enumerate(os.walk(folder)):
-            paths = [f"{here}/{name}" for name in (*folders, *names)]
-            if count > _MAX_SEARCHED_FOLDERS or any(
-                Path(path).is_symlink() and not self.contains_path(path, reading=True) for path in paths
-            ):
-                return True
-        return False
+        return any(
+            path is None or (os.path.islink(path) and not self.contains_path(path, reading=True))  # noqa: PTH114 - a text
+            for path in _list_below(folder)
+        )
 
     def is_own_repository(self) -> bool:
         """Return whether git in the current folder uses the repository in which the session started, or none.
@@ -289,17 +280,25 @@ def _folders_above(folder: str) -> Iterator[str]:
     yield folder
 
 
+def _list_below(folder: str) -> Iterator[str | None]:
+    """Yield all files and folders below a folder, and None after too many folders."""
+    for count, (here, folders, names) in enumerate(os.walk(folder)):
+        if count > _MAX_SEARCHED_FOLDERS:
+            yield None
+            return
+        yield from (f"{here}/{name}" for name in (*folders, *names))
+
+
 def is_within(path: str, folder: str) -> bool:
     """Return whether a path is a folder or below it."""
     return path == folder or path.startswith(folder + "/" if folder != "/" else "/")
 
 
-def _is_same_file(path: str, status: os.stat_result) -> bool:
-    try:
+def _is_same_file(path: str, status: os.stat_result | None) -> bool:
+    with suppress(OSError):
         other = os.lstat(path)
-    except OSError:
-        return False
-    return (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino)
+        return status is not None and (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino)
+    return False
 
 
 def _is_special_path(path: str) -> bool:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from toolspan.runtime.permissions.paths import MAX_GLOB_FILES, PathScope, expand_braces
 from toolspan.runtime.permissions.program_facts import has_effect, strip_quotes
 from toolspan.runtime.permissions.rule import Rule, command_prefix, matches_command
-from toolspan.shell.arguments import read_arguments
+from toolspan.shell.arguments import changes_files, read_arguments
 from toolspan.shell.plans import NotUnderstood, is_stream, plan
 from toolspan.shell.program import Program, bare_program_name, program_basename
 from toolspan.shell.table import program_table
@@ -30,7 +30,6 @@ _SEPARATORS = re.compile(r"[\s;&|(){}`<>$\ufeff]+")
 _SEPARATORS_AND_ENDINGS = re.compile(r"\.exe\b|[\s;&|(){}`<>$=\ufeff]+", re.IGNORECASE)
 _PRINTING_PROGRAMS = frozenset({"echo", "printf"})
 """Programs whose arguments are not files."""
-_CHANGING_PROGRAMS = frozenset({"cp", "dd", "install", "ln", "mkdir", "mv", "rm", "rmdir", "tee", "touch", "truncate"})
 _MAX_VISITED = 64
 """The number of possible folders above which a further `cd` counts as one to an unknown folder."""
 
@@ -200,33 +199,28 @@ class _FileFinder:
     def check_program(self, program: Program) -> None:
         inner = program.inner
         name = bare_program_name(inner.name).lower()  # some file systems ignore the case
-        words = list(inner.words[1:])
-        arguments = read_arguments(name, words)
-        changed = list(arguments.changed)
-        may_change = name in _CHANGING_PROGRAMS or (name == "sed" and (arguments.unknown is not None or bool(changed)))
-        if arguments.unknown is not None and may_change:
-            changed = words
-        if inner.name in _PRINTING_PROGRAMS:
-            words = []
-        elif arguments.unknown is None and arguments.spec is not None:
-            words = [*arguments.files("read", "ref", "script", "write", "stat"), *_words_after_operand(inner)]
-            words += arguments.files("text") if arguments.spec.operands == "text*" else ()
-            values = arguments.files("value")
-            words += [word for word in values if "/" in word.text or "." in word.text]
-            if self._forbidden.pattern.match(f"{self._scope.cwd}/\0") and (words or values):
-                self.may_exist = True  # the project itself is denied
+        words = () if inner.name in _PRINTING_PROGRAMS else inner.words[1:]
+        known = inner.arguments if name == inner.name else read_arguments(name, words)
+        edits = name == "sed" and (known.unknown is not None or bool(known.changed))
+        changes = edits or name == "install" or changes_files(name)
+        are_options = known.unknown is None
         for word in words:
-            self.check_word(word, changes=word in changed or may_change)
-            for part in _inner_values(word):
-                self.check_word(part, changes=may_change)
+            are_options = are_options and word.text[:1] == "-" and len(word.text) > 2
+            for part in _inner_values(word) if are_options else (word, *_inner_values(word)):
+                if not are_options or "/" in part.text or "." in part.text:
+                    self.check_word(part, changes=changes)
+        for word in known.files("read"):  # also the folder that is read if none is named
+            if word not in words:
+                self.check_word(word, changes=changes)
         for value in program.values:
             self.check_word(value, changes=False)
         for redirect in program.redirects:
             if not is_stream(redirect):
                 self.check_word(redirect.target, changes=">" in redirect.operator)
-        targets = [redirect.target for redirect in program.redirects]
-        opened = inner.words[1:] if arguments.spec is not None and inner.name not in _PRINTING_PROGRAMS else ()
-        if any(self._substitute(word) is None for word in (*opened, *targets)):
+        opened = [*(words if known.spec is not None else ()), *(redirect.target for redirect in program.redirects)]
+        opens_project = known.spec is not None and inner.name not in _PRINTING_PROGRAMS
+        is_denied = opens_project and self._forbidden.pattern.match(f"{self._scope.cwd}/\0") is not None
+        if is_denied or any(self._substitute(word) is None for word in opened):
             self.may_exist = True
         if self._forbidden.denies_reading:
             self._check_searches(program, inner, name)
@@ -288,11 +282,6 @@ class _FileFinder:
             else:
                 entered = [replace(scope, cwd=scope.absolute_path(text)) for scope in self._scopes.values()]
                 self._scopes |= {scope.cwd: scope for scope in entered}
-
-
-def _words_after_operand(program: Program) -> list[ShellWord]:
-    """Return the arguments from the first operand on. Options among them may be files."""
-    return list(itertools.dropwhile(lambda word: word.text[:1] == "-" and len(word.text) > 2, program.words[1:]))
 
 
 def _inner_values(word: ShellWord) -> Iterator[ShellWord]:

@@ -10,7 +10,6 @@ import re
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
@@ -158,15 +157,14 @@ def command_prefix(pattern: str) -> str:
     return pattern.partition("*")[0]
 
 
-def is_home_relative(rule: Rule) -> bool:
-    """Return whether a rule's path starts at the home folder."""
-    return rule.content is not None and rule.content.startswith("~/")
-
-
 def combined_pattern(rules: tuple[Rule, ...], scope: PathScope) -> re.Pattern[str]:
-    """Return one pattern that matches the paths of all rules."""
-    at_home = any(map(is_home_relative, rules))
-    return _compile_combined(rules, scope.folders, scope.cwd, scope.home if at_home else "")
+    """Return one pattern that matches the paths that rules deny."""
+    return _combine(tuple(rule_pattern(rule, scope, scope.folders, granting=False) for rule in rules))
+
+
+@lru_cache(maxsize=64)
+def _combine(patterns: tuple[re.Pattern[str], ...]) -> re.Pattern[str]:
+    return re.compile("|".join([f"(?:{pattern.pattern})" for pattern in patterns]), re.DOTALL | re.IGNORECASE)
 
 
 def path_matches(rule: Rule, path: str, scope: PathScope, *, granting: bool) -> bool:
@@ -183,90 +181,61 @@ def path_matches(rule: Rule, path: str, scope: PathScope, *, granting: bool) -> 
 
 
 def _covers(rule: Rule, path: str, scope: PathScope, folders: tuple[str, ...], *, granting: bool) -> bool:
-    home = scope.home if is_home_relative(rule) else ""
-    patterns = _rule_patterns(rule, folders, scope.cwd, home, granting)
-    if _matches_any(patterns, path) is not granting:
-        return not granting
-    end = scope.links.resolve(path)
-    if end != path and (granting or _matches_any(patterns, end)):
-        return _matches_any(patterns, end)
-    return granting or any(_matches_any(patterns, name) for name in scope.other_names(end))
+    pattern = rule_pattern(rule, scope, folders, granting=granting)
+    if granting:
+        end = scope.links.resolve(path)
+        return pattern.match(path) is not None and (end == path or pattern.match(end) is not None)
+    return scope.matches_any_name(path, pattern)
 
 
-def _matches_any(patterns: tuple[re.Pattern[str], ...], path: str) -> bool:
-    return any(pattern.match(path) for pattern in patterns)
-
-
-@lru_cache(maxsize=64)
-def _compile_combined(rules: tuple[Rule, ...], folders: tuple[str, ...], cwd: str, home: str) -> re.Pattern[str]:
-    anchors = _PatternAnchors(folders, cwd, home)
-    patterns = [pattern.pattern for rule in rules for pattern in _anchor_patterns(rule, anchors, granting=False)]
-    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.DOTALL | re.IGNORECASE)
+def rule_pattern(rule: Rule, scope: PathScope, folders: tuple[str, ...], *, granting: bool) -> re.Pattern[str]:
+    """Return a pattern for the paths that a rule covers, for each folder at which its own pattern may start."""
+    home = scope.home if rule.content is not None and rule.content.startswith("~/") else ""
+    return _compile_rule(rule, folders, scope.cwd, home, granting)
 
 
 @lru_cache(maxsize=512)
-def _rule_patterns(
+def _compile_rule(
     rule: Rule,
     folders: tuple[str, ...],
     cwd: str,
     home: str,
     granting: bool,  # noqa: FBT001 - for the cache
-) -> tuple[re.Pattern[str], ...]:
-    anchors = _PatternAnchors(folders, cwd, home)
-    patterns = _anchor_patterns(rule, anchors, granting=granting)
-    # A denied file is denied in any case, because some file systems ignore the case of names.
-    return tuple(
-        pattern if granting else re.compile(pattern.pattern, re.DOTALL | re.IGNORECASE) for pattern in patterns
-    )
-
-
-class _PatternAnchors(NamedTuple):
-    """The folders at which patterns may start."""
-
-    folders: tuple[str, ...]
-    """The project folder, followed by the added folders."""
-    cwd: str
-    home: str
-    """The home folder; empty if no pattern starts there."""
-
-
-def _anchor_patterns(rule: Rule, anchors: _PatternAnchors, *, granting: bool) -> list[re.Pattern[str]]:
-    """Compile a rule's path pattern for each folder at which it may start."""
-    pattern = rule.content or "**"
-    project = anchors.folders[0]
-    if granting and ("[!" in pattern or "[^" in pattern):
-        return []  # in the client, the letters are not negated
-    for start, folder in (("//", "/"), ("~/", anchors.home), ("/", str(rule.folder or project))):
-        if pattern.startswith(start):
-            return _patterns_below([folder], pattern.removeprefix(start), deep=False, granting=granting)
-    if pattern.startswith("../"):
-        place = os.path.normpath(f"{project}/{pattern}")
-        return [] if granting else _patterns_below(["/"], place[1:], deep=False)
-    here = pattern.startswith("./")
-    body = pattern.removeprefix("./").rstrip("/")
-    if granting:
-        return _patterns_below([project], pattern.removeprefix("./"), deep="/" not in body and not here, granting=True)
-    # A denied folder is denied at any depth, also in the added folders.
-    return _patterns_below([*anchors.folders, anchors.cwd], body, deep="/" not in body.removesuffix("/**"))
-
-
-def _patterns_below(folders: list[str], pattern: str, *, deep: bool, granting: bool = False) -> list[re.Pattern[str]]:
+) -> re.Pattern[str]:
+    starts, pattern, deep = _anchors(rule, folders, cwd, home, granting=granting)
     if not granting:
         pattern = _IGNORED_BRACKET.sub("", _SLASHES.sub("/", pattern).lstrip("/"))
-    links = LinkResolver()
-    both = dict.fromkeys(path for folder in folders for path in (folder, links.resolve(folder)))
     # A pattern that allows `folder/` allows the files in the folder, but neither the folder itself nor a file.
     end = r"/.+\Z" if granting and pattern.endswith("/") else r"(?:/.*)?\Z"
-    return [_compile_pattern(folder, pattern, end, deep=deep) for folder in both]
-
-
-def _compile_pattern(folder: str, pattern: str, end: str, *, deep: bool) -> re.Pattern[str]:
+    links = LinkResolver()
+    both = dict.fromkeys(path.rstrip("/") for folder in starts for path in (folder, links.resolve(folder)))
+    start = f"(?:{'|'.join(map(re.escape, both)) if both else '(?!)'})/{'(?:.*/)?' if deep else ''}"
     inside = pattern.rstrip("/").removesuffix("/**")
-    start = re.escape(folder.rstrip("/")) + "/" + ("(?:.*/)?" if deep else "")
+    # A denied file is denied in any case, because some file systems ignore the case of names.
+    flags = re.DOTALL if granting else re.DOTALL | re.IGNORECASE
     try:
-        return re.compile(start + _translate_glob(inside) + end, re.DOTALL)
+        return re.compile(start + _translate_glob(inside) + end, flags)
     except re.error:  # for example [z-a], which is then matched literally
-        return re.compile(start + re.escape(inside) + end, re.DOTALL)
+        return re.compile(start + re.escape(inside) + end, flags)
+
+
+def _anchors(
+    rule: Rule, folders: tuple[str, ...], cwd: str, home: str, *, granting: bool
+) -> tuple[list[str], str, bool]:
+    """Return the folders at which a rule's pattern starts, the pattern below them, and if it matches at any depth."""
+    pattern, project = rule.content or "**", folders[0]
+    if granting and ("[!" in pattern or "[^" in pattern):
+        return [], pattern, False  # in the client, the letters are not negated
+    for start, folder in (("//", "/"), ("~/", home), ("/", str(rule.folder or project))):
+        if pattern.startswith(start):
+            return [folder], pattern.removeprefix(start), False
+    if pattern.startswith("../"):
+        return ([] if granting else ["/"]), os.path.normpath(f"{project}/{pattern}")[1:], False
+    body = pattern.removeprefix("./").rstrip("/")
+    if granting:
+        return [project], pattern.removeprefix("./"), "/" not in body and not pattern.startswith("./")
+    # A denied folder is denied at any depth, also in the added folders.
+    return [*folders, cwd], body, "/" not in body.removesuffix("/**")
 
 
 def _translate_glob(pattern: str) -> str:
