@@ -101,7 +101,7 @@ def _read_all(descriptor: int) -> str:
 def serve(address: str) -> None:
     """Run commands until standard input is closed."""
     from toolspan.cli.app import COMMANDS, app
-    from toolspan.shell.readonly import is_read_only
+    from toolspan.shell.plans import is_read_only
 
     for name in COMMANDS:
         app.get_command(None, name)  # type: ignore[arg-type]

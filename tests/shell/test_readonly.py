@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolspan.shell.readonly import is_read_only
+from toolspan.shell.plans import is_read_only
 
 
 @pytest.mark.parametrize(

@@ -535,7 +535,7 @@ def _runs_alone(span: Span) -> bool:
         case "edit" | "write":
             return True
         case "shell":
-            from toolspan.shell.readonly import is_read_only  # perf: few batches have several calls
+            from toolspan.shell.plans import is_read_only  # perf: few batches have several calls
 
             return span.tool == "Bash" and not is_read_only(span.call.target or "")
         case _:

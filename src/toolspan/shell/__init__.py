@@ -1,8 +1,7 @@
 """Static analysis of bash command lines.
 
 Start at `plans.py` (what a line would do), then `syntax.py` (the programs in a line), `wrappers.py` (the programs that
-those run in turn), `arguments.py` (the files that programs read and change) and `readonly.py` (lines that change
-nothing).
+those run in turn) and `arguments.py` (the files that programs read and change).
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING
 from toolspan.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from toolspan.shell.plans import NotUnderstood, Plan, plan
-    from toolspan.shell.readonly import is_read_only
+    from toolspan.shell.plans import NotUnderstood, Plan, is_read_only, plan
 
 
 __all__ = [
@@ -28,7 +26,7 @@ __getattr__ = lazy_exports(
     {
         "NotUnderstood": "plans",
         "Plan": "plans",
-        "is_read_only": "readonly",
+        "is_read_only": "plans",
         "plan": "plans",
     },
 )

@@ -6,8 +6,9 @@ Start at `read_arguments`, which stops at the first word that is not understood.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import get_args
 
 from msgspec import Struct
 
@@ -122,6 +123,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
+_ROLES: Mapping[str, Role] = {f"{role}{star}": role for role in get_args(Role) for star in ("", "*")}
 _SEARCHED_ROLES = frozenset({"text", "script", "value", "read", "ref", "write"})
 """The roles of the arguments in which these texts are searched for."""
 
@@ -137,11 +139,8 @@ class _ArgumentReader:
     def __init__(self, spec: ProgramSpec) -> None:
         self._spec, self._roles = spec, spec.roles
         self._rejects_dashes = spec.closed or not spec.globs
-        self.roles: dict[Role, list[ShellWord]] = {}
+        self.roles: defaultdict[Role, list[ShellWord]] = defaultdict(list)
         self._has_operand = self._is_recursive = self._has_unknown = False
-
-    def _add(self, word: ShellWord, role: Role) -> None:
-        self.roles.setdefault(role, []).append(word)
 
     def read(self, arguments: Sequence[ShellWord]) -> str | None:
         spec = self._spec
@@ -150,7 +149,7 @@ class _ArgumentReader:
             word = arguments[at]
             text = word.text
             at += 1
-            if self._may_become_option(word):
+            if (word.has_expansion or "$" in text or "`" in text or "{" in text) and self._may_become_option(word):
                 return text
             is_operand = text[:1] != "-"
             if not is_operand:
@@ -169,7 +168,7 @@ class _ArgumentReader:
                 if not self._roles or (spec.edits and not spec.flags):
                     return text
                 in_options = False
-                self._add(word, "option")
+                self.roles["option"].append(word)
                 continue
             taken = self._read_option(word, arguments[at : at + 2])
             if taken is None:
@@ -191,13 +190,13 @@ class _ArgumentReader:
 
     def _add_default(self) -> None:
         if not self._has_operand and (self._spec.default or self._is_recursive):
-            self._add(ShellWord(self._spec.default or "."), "read")
+            self.roles["read"].append(ShellWord(self._spec.default or "."))
 
     def _read_option(self, word: ShellWord, following: Sequence[ShellWord]) -> int | None:
         """Read an option and its value. Return the number of following words that belong to it, or None."""
         text, spec = word.text, self._spec
         if spec.literal or (spec.numbers and _is_number(text[1:])) or (spec.globs and text in ("--help", "--version")):
-            self._add(word, "option")
+            self.roles["option"].append(word)
             return 0
         if text[:2] == "--":
             name, equals, value = text.partition("=")
@@ -212,7 +211,7 @@ class _ArgumentReader:
                 return self._read_value(word, "-" + letter, text[at:] or None, following)
             if spec.noted_options:
                 self._note_option("-" + letter)
-        self._add(word, "option")
+        self.roles["option"].append(word)
         return 0
 
     def _read_value(
@@ -222,9 +221,9 @@ class _ArgumentReader:
         is_long = option[:2] == "--"
         if kind is None and self._spec.globs and not self._spec.closed:
             self._has_unknown = True
-            self._add(word, "option")
+            self.roles["option"].append(word)
             if value is not None and is_long:
-                self._add(ShellWord(value, has_expansion=word.has_expansion), "read")
+                self.roles["read"].append(ShellWord(value, has_expansion=word.has_expansion))
             return 0
         is_empty = value == "" and kind == "optional" and self._spec.bare
         if kind is None or (kind == "flag" and value is not None) or is_empty:
@@ -234,7 +233,7 @@ class _ArgumentReader:
         if is_next_value and (not following or following[0].text[:1] == "-"):
             return None
         if kind == "flag" or (kind == "optional" and (is_long or value is None)):
-            self._add(word, "option")
+            self.roles["option"].append(word)
             return 0
         # After an unknown option, the client treats the values of options as files.
         role: Role = "read" if kind == "read" or self._has_unknown else "value"
@@ -244,15 +243,15 @@ class _ArgumentReader:
         if value is not None:
             if self._rejects_dashes and value[:1] == "-":
                 return None
-            self._add(word, "option")
-            self._add(ShellWord(value, has_expansion=word.has_expansion), role)
+            self.roles["option"].append(word)
+            self.roles[role].append(ShellWord(value, has_expansion=word.has_expansion))
             return 0
         if not following or self._may_become_option(following[0]):
             return None
         if self._rejects_dashes and following[0].text[:1] == "-":
             return None
-        self._add(word, "option")
-        self._add(following[0], "read" if self._may_name_files(following[0]) else role)
+        self.roles["option"].append(word)
+        self.roles["read" if self._may_name_files(following[0]) else role].append(following[0])
         return 1
 
     def _may_name_files(self, word: ShellWord) -> bool:
@@ -271,13 +270,13 @@ class _ArgumentReader:
     def _read_operand(self, word: ShellWord) -> bool:
         if not self._roles:
             return False
-        role = cast("Role", self._roles[0].rstrip("*"))
+        role = _ROLES[self._roles[0]]
         if role == self._roles[0]:
             self._roles = self._roles[1:]
         self._has_operand = self._has_operand or role == "read"
-        self._add(word, role)
+        self.roles[role].append(word)
         if role == "text" and self._may_name_files(word):
-            self._add(word, "read")
+            self.roles["read"].append(word)
         if role == "read":
             return word.has_expansion or not ("$" in word.text or "`" in word.text)
         return role != "format" or ((word.text[:1] == "+" or word.text == "-") and not word.has_expansion)
@@ -304,15 +303,15 @@ class _ArgumentReader:
                 if has_glob(word.text) or "]" in word.text:
                     return word.text
                 self._has_operand = True
-                self._add(word, "text" if has_predicate else "read")  # find refuses paths after an expression
+                self.roles["text" if has_predicate else "read"].append(word)  # find refuses paths after an expression
                 continue
             in_expression = in_expression or word.text not in ("-H", "-L", "-P")
             has_predicate = has_predicate or (in_expression and word.text[:1] == "-")
-            self._add(word, "option")
+            self.roles["option"].append(word)
             if kind in ("value", "read"):
                 if at >= len(arguments) or arguments[at].has_expansion:
                     return word.text
-                self._add(arguments[at], "read" if kind == "read" else "value")
+                self.roles["read" if kind == "read" else "value"].append(arguments[at])
                 at += 1
             elif kind is None and word.text not in ("(", ")", "!", ",") and not _may_be_test(word.text):
                 return word.text
@@ -331,7 +330,7 @@ class _ArgumentReader:
                 return word.text
             if "[" in word.text and "$" in word.text:
                 return word.text
-            self._add(word, "text")
+            self.roles["text"].append(word)
         return None
 
     def read_sed(self, arguments: Sequence[ShellWord]) -> str | None:
@@ -376,7 +375,7 @@ class _ArgumentReader:
         for word in operands:
             if _TEST_WORD.fullmatch(word.text) is None or (word.text[:1] in "~$" and not word.has_expansion):
                 return word.text
-            self._add(word, "stat")
+            self.roles["stat"].append(word)
         return None
 
     def read_xargs(self, arguments: Sequence[ShellWord]) -> str | None:
@@ -388,7 +387,7 @@ class _ArgumentReader:
                 kind = "flag"
             if kind is None:
                 return text
-            self._add(arguments[at], "option")
+            self.roles["option"].append(arguments[at])
             if kind == "count" and not (at + 1 < len(arguments) and _is_number(arguments[at + 1].text)):
                 return arguments[at].text
             at += 1 + (kind == "count")
@@ -402,12 +401,12 @@ class _ArgumentReader:
             return name.text
         if any(map(self._may_become_option, fixed)):
             return name.text
-        self._add(name, "text")
+        self.roles["text"].append(name)
         if any(word.text[:2] == "--" and "=" in word.text for word in fixed):
             return name.text
         inner = read_arguments(name.text, fixed)
         for role, found in inner.roles.items():
-            self.roles.setdefault(role, []).extend(word for word in found if word.text != ".")
+            self.roles[role] += [word for word in found if word.text != "."]
         return inner.unknown
 
 

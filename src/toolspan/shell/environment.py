@@ -7,13 +7,12 @@ set.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
 
 from msgspec import Struct, convert
 
+from toolspan.shell.table import read_toml
 from toolspan.shell.words import ShellWord
 
 _VALUE_FORMS = (
@@ -35,8 +34,7 @@ class _Variables(Struct, frozen=True):
 
 @lru_cache(maxsize=1)
 def _variables() -> _Variables:
-    text = resources.files(__package__).joinpath("tables", "variables.toml").read_text(encoding="utf-8")
-    return convert({name: value.split() for name, value in tomllib.loads(text).items()}, _Variables)
+    return convert({name: value.split() for name, value in read_toml("variables").items()}, _Variables)
 
 
 def is_harmless_variable(name: str, value: ShellWord | None = None) -> bool:

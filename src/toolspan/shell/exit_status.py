@@ -6,16 +6,15 @@ Start at `found_nothing` and `failing_programs`. The facts about programs are in
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib import resources
 
 from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
 from toolspan.shell.plans import find_simple_commands, plan
 from toolspan.shell.program import Program, program_basename
+from toolspan.shell.table import read_toml
 from toolspan.shell.words import ShellWord
 
 _PYTHON = re.compile(r"python(?:\d(?:\.\d+)?)?\Z|py\Z|pypy3?\Z")
@@ -39,8 +38,7 @@ class _ExitTable(Struct, frozen=True):
 
 @lru_cache(maxsize=1)
 def _table() -> _ExitTable:
-    text = resources.files(__package__).joinpath("tables", "exits.toml").read_text(encoding="utf-8")
-    table = convert(tomllib.loads(text), _ExitTable)
+    table = convert(read_toml("exits"), _ExitTable)
     names = sorted({re.escape(name.partition(" ")[0]) for name in table.quiet})
     return replace(
         table,

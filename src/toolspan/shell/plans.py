@@ -6,11 +6,12 @@ single program may run is decided from its entry in the table and its arguments,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
 
+from toolspan.shell.arguments import read_arguments
 from toolspan.shell.program import Program, program_basename, runner_table
 from toolspan.shell.syntax import parse_line
 from toolspan.shell.words import Redirect, ShellWord
@@ -132,3 +133,29 @@ def explain_program(program: Program) -> str | None:
 def is_stream(redirect: Redirect) -> bool:
     """Return whether the redirect's target is another stream instead of a file."""
     return redirect.operator[-1:] == "&" and redirect.operator != "&>" and redirect.target.text in ("0", "1", "2")
+
+
+def is_read_only(line: str) -> bool:
+    """Return whether a line is known to change nothing, whatever its arguments expand to."""
+    understood = plan(line)
+    if isinstance(understood, NotUnderstood) or not understood.programs:
+        return False
+    return understood.is_simple and all(map(_is_read_only_command, understood.programs))
+
+
+def _is_read_only_command(command: Program) -> bool:
+    if command.variables or command.name == "cd" or not all(map(_is_harmless_redirect, command.redirects)):
+        return False
+    return is_read_only_program(command.name, command.words[1:])
+
+
+def is_read_only_program(name: str, arguments: Sequence[ShellWord]) -> bool:
+    """Return whether a program is read-only with these arguments."""
+    known = read_arguments(name, arguments)
+    return known.unknown is None and known.spec is not None and not known.changed
+
+
+def _is_harmless_redirect(redirect: Redirect) -> bool:
+    if redirect.target.has_expansion:
+        return False
+    return redirect.operator.endswith("<") or is_stream(redirect) or redirect.target.text == "/dev/null"

@@ -1,32 +1,20 @@
 """A program in a command line, and the program inside its wrappers.
 
-The facts about programs that run others are in `tables/runners.toml`:
-
-- `kind`: `command` if the first operand is the program, `shell`, `builtin` (`eval`, `trap`, `source`), `actions` (the
-  options of `find`), or `code` for interpreters of other languages
-- `flags`: the options without a value, if others may change what the program does
-- `values`: options that take the next word as their value; `leading`: the number of words between options and program
-- `scripts`: options whose value is a command line, or code
-- `joins`: the arguments are joined and passed to a shell; `adds`: arguments come from elsewhere
-- `hides`: a pattern for arguments with which programs run that cannot be seen in the line; `hides_line`: the same for
-  all arguments, with blanks between them
-- `form`: the arguments with which the wrapper changes nothing, so that a rule for the program inside it applies
-- `whole_line`: an allow rule with `*` does not suffice
+The facts about programs that run others are in `tables/runners.toml`.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib import resources
 from typing import Literal
 
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from toolspan.shell.arguments import Arguments, read_arguments
+from toolspan.shell.table import read_toml
 from toolspan.shell.words import Redirect, ShellWord, compile_cached, lazy_property
 
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=", re.ASCII)
@@ -51,8 +39,7 @@ class RunnerSpec(Struct, frozen=True, forbid_unknown_fields=True):
 @lru_cache(maxsize=1)
 def runner_table() -> Mapping[str, RunnerSpec]:
     """Return the entries of all programs that run others, by name. The file is read once per process."""
-    text = resources.files(__package__).joinpath("tables", "runners.toml").read_text(encoding="utf-8")
-    return convert(tomllib.loads(text), dict[str, RunnerSpec])
+    return convert(read_toml("runners"), dict[str, RunnerSpec])
 
 
 class Program(Struct, frozen=True, dict=True):
@@ -128,11 +115,13 @@ class ParsedLine(Struct, frozen=True, gc=False):
 
 def program_basename(name: str) -> str:
     """Return the name of a program without its folder."""
-    return name.rpartition("/")[2]
+    return name.rpartition("/")[2] if "/" in name else name
 
 
 def bare_program_name(name: str) -> str:
     """Return the name of a program without its folder and without `.exe`, also after backslashes."""
+    if name.isalnum():  # perf: most names
+        return name
     name = name.replace("\\", "/").rpartition("/")[2]
     return name[:-4] if name[-4:].lower() == ".exe" else name
 

@@ -3,29 +3,7 @@
 The facts are in `tables/*.toml`, one file per family of programs. A program or an option that is not in the table may
 do anything. Start at `program_table`, which `arguments.py` uses to read the arguments of programs.
 
-Fields of an entry:
-
-- `flags`: options without a value; `-ab` is two of them
-- `values`, `counts`, `formats`, `reads`: options with a text, a number, a format of git or a file to read;
-  `optional`: options whose value can only follow `=`
-- `joined`: the short options whose value may follow without a blank; with `globs`, all short options may do so
-- `operands`: the roles of the other arguments; the last one repeats if it ends in `*`
-- `pattern_options`: options that replace the first operand; `recursive`: options that read whole folders; `listing`:
-  options after which all operands are texts
-- `words`: the permitted operands; `only`: a pattern for the whole argument list
-- `rejects`: a pattern for texts that are not understood
-- `globs`: no option is dangerous, so that file names and options that are not listed are understood
-- `closed`: despite `globs`, options that are not listed and joined values other than numbers are not understood
-- `no_dash`: `-` and `--` are not understood
-- `numbers`: `-5` is an option
-- `edits`: the mode `acceptEdits` covers the program
-- `bare`: the program is understood only without variables, redirects, wrappers and quotes before or around its name,
-  and without options after an operand
-- `follows`, `lists_names`, `searches`, `shows`: patterns for the options, each after a blank, with which the program
-  follows links in its folders, prints only names of files in them, reads the files in them, or prints the content of
-  any file of the repository
-- `like`: an entry of the same file whose fields are the defaults and whose options are added
-- `grammar`: `subcommands` if there are entries named `git.NAME`, or the name of a reader in `arguments.py`
+`tables/README.md` describes their fields.
 """
 
 from __future__ import annotations
@@ -34,7 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib import resources
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from msgspec import Struct, convert, field
 from msgspec.structs import replace
@@ -109,8 +87,8 @@ def _split_options(text: str, *, clusters: bool) -> Iterator[str]:
             yield from ("-" + letter for letter in option[1:])
 
 
-_OTHER_TABLES = frozenset({"builtins.txt", "exits.toml", "runners.toml", "variables.toml", "versions.txt"})
-"""Files that are not about the arguments of programs."""
+_FAMILIES = ("edits", "git", "search", "system", "text")
+"""The files about the arguments of programs."""
 
 
 def state_builtins() -> frozenset[str]:
@@ -129,19 +107,26 @@ def version_programs() -> frozenset[str]:
     return _read_names("versions.txt")
 
 
+def read_toml(name: str) -> dict[str, Any]:
+    """Return the content of a file in `tables`."""
+    return tomllib.loads(_read_text(f"{name}.toml"))
+
+
+def _read_text(file: str) -> str:
+    return resources.files(__package__).joinpath("tables", file).read_text(encoding="utf-8")
+
+
 @lru_cache(maxsize=2)
 def _read_names(file: str) -> frozenset[str]:
-    return frozenset(resources.files(__package__).joinpath("tables", file).read_text(encoding="utf-8").split())
+    return frozenset(_read_text(file).split())
 
 
 @lru_cache(maxsize=1)
 def program_table() -> Mapping[str, ProgramSpec]:
     """Return the entries of all programs, by name. The files are read once per process."""
     table: dict[str, ProgramSpec] = {}
-    for entry in sorted(resources.files(__package__).joinpath("tables").iterdir(), key=lambda path: path.name):
-        if entry.name in _OTHER_TABLES:
-            continue
-        family = cast("dict[str, dict[str, object]]", tomllib.loads(entry.read_text(encoding="utf-8")))
+    for file in _FAMILIES:
+        family = cast("dict[str, dict[str, object]]", read_toml(file))
         for name, fields in family.items():
             base = family.get(cast("str", fields.get("like", "")), {})
             merged = {**base, **fields}

@@ -50,8 +50,7 @@ from toolspan.runtime.schema.issues import Invalid, Issue, Valid
 from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubject
 from toolspan.shell.environment import command_environment, harden_environment
 from toolspan.shell.exit_status import explain_exit_code, found_nothing, prints_nothing
-from toolspan.shell.plans import find_simple_commands
-from toolspan.shell.readonly import is_read_only
+from toolspan.shell.plans import find_simple_commands, is_read_only
 from toolspan.shell.syntax import NO_CONTROL_CHARACTERS
 from toolspan.tools.files.changes import rename_inputs
 from toolspan.tools.files.shell_views import describe_rewritten_files, record_shell_views

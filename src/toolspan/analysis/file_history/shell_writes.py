@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from toolspan.analysis.file_history.content import AppendEffect, FileContent, FileExcerpt, RemoveEffect, WriteEffect
 from toolspan.shell.arguments import changes_files, read_arguments
-from toolspan.shell.plans import NotUnderstood, find_simple_commands, plan
+from toolspan.shell.plans import NotUnderstood, find_simple_commands, is_read_only, is_read_only_program, plan
 from toolspan.shell.program import program_basename
-from toolspan.shell.readonly import is_read_only, is_read_only_program
 from toolspan.shell.words import ShellWord
 from toolspan.types.results import CommandResult
 from toolspan.types.session import with_upper_drive

@@ -31,9 +31,8 @@ from toolspan.runtime.permissions.program_facts import (
     words_after_script,
 )
 from toolspan.runtime.permissions.rule import Rule
-from toolspan.shell.plans import NotUnderstood, Plan, is_stream
+from toolspan.shell.plans import NotUnderstood, Plan, is_read_only_program, is_stream
 from toolspan.shell.program import Program, program_basename, runner_table
-from toolspan.shell.readonly import is_read_only_program
 from toolspan.shell.syntax import parse_line
 from toolspan.shell.table import ProgramSpec, state_builtins
 from toolspan.shell.words import Redirect, ShellWord, has_glob
@@ -374,9 +373,9 @@ class _CommandChecker:
                 self._require_approval(program.text)
                 return
             for path in paths:
-                inside = scope.contains_path(path)
+                inside = changes and scope.contains_path(path)
                 if not (inside and free and not scope.is_protected(path) if changes else self._is_readable(path)):
-                    self._require_approval(program.text, AccessedPath(name, path, inside=inside and changes))
+                    self._require_approval(program.text, AccessedPath(name, path, inside=inside))
                     return
 
     def _follow_cd(self, program: Program, inner: Program) -> bool:

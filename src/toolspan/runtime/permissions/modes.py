@@ -156,15 +156,15 @@ def mode_policy(
 
 def _decide_in_mode(request: PermissionRequest, mode: str, rules: Rules, refusals: Refusals) -> Decision:
     """Return the decision of a mode other than `bypassPermissions`."""
-    command, kind = request.command, request.kind
+    command = request.command
     if command is not None:
-        edits, redirects = mode == "acceptEdits", refusals.free_redirects
-        needs = rules.check_line(command, request, edits=edits, redirects=redirects).needs
+        needs = rules.check_line(command, request, edits=mode == "acceptEdits", redirects=refusals.free_redirects).needs
         if needs is None:
             return _ALLOWED_BY_PARTS
         if mode == "plan" and refusals.plan_shell:
             return Deny(refusals.plan_shell, "config", basis="classifier")
         return Ask(None, "config", needs=needs)
+    kind = request.kind
     if kind in _EDIT_KINDS:
         return _decide_edit(request, mode)
     if kind in ("read", "search"):
@@ -215,7 +215,7 @@ def guard_policy(
     specific_rules = (rules or Rules()).specific_grants()
 
     def check_request(request: PermissionRequest) -> Decision | None:
-        command, now, kind = request.command, request.mode or mode, request.kind
+        command, now = request.command, request.mode or mode
         if request.definition is not None and request.definition.only_in_mode not in (None, now):
             return Deny(_NOT_PLANNING, "policy", basis="plan")
         if now == "plan" and (refusal := _check_plan(request, limits, rules)):
@@ -224,6 +224,7 @@ def guard_policy(
             return _check_line(command, request, now, specific_rules)
         if link_write := _check_link_write(request, limits):
             return link_write
+        kind = request.kind
         is_granted = kind in ("search", "read") and rules is not None and rules.allows_tool(request.tool)
         if now != "bypassPermissions" and not is_granted and _names_renamed_file(request):
             return Ask(None, "config", basis="protected")

@@ -94,10 +94,13 @@ def words_after_script(program: Program) -> list[ShellWord]:
 def outer_words(program: Program, scope: PathScope) -> list[ShellWord]:
     """Return the options, values and revisions that may be paths outside the current folder, also through a link."""
     known, takes_texts = program.arguments, program.name in _TEXT_VALUES
-    paths = known.files("ref") if takes_texts else known.files("ref", "value")
-    found = [word for word in paths if _OUTER_PATH.match(word.text)]
-    values = (word for word in known.files("ref", "value") if not word.text.isdigit() and word not in found)
-    found += [word for word in values if scope.leads_outside(scope.absolute_path(word.text))]
+    found = []
+    for word in known.files("ref", "value"):
+        is_path = not takes_texts or word in known.roles.get("ref", ())
+        if (is_path and _OUTER_PATH.match(word.text)) or (
+            not word.text.isdigit() and scope.leads_outside(scope.absolute_path(word.text))
+        ):
+            found.append(word)
     is_late = False
     for word in program.words[1:]:
         text = word.text
