@@ -218,8 +218,8 @@ class _FileFinder:
             if not is_stream(redirect):
                 self.check_word(redirect.target, changes=">" in redirect.operator)
         opened = [*(words if known.spec is not None else ()), *(redirect.target for redirect in program.redirects)]
-        opens_project = known.spec is not None and inner.name not in _PRINTING_PROGRAMS
-        is_denied = opens_project and self._forbidden.pattern.match(f"{self._scope.cwd}/\0") is not None
+        opens_files = known.spec is not None and bool(words or known.files("read"))
+        is_denied = opens_files and self._forbidden.pattern.match(f"{self._scope.cwd}/\0") is not None
         if is_denied or any(self._substitute(word) is None for word in opened):
             self.may_exist = True
         if self._forbidden.denies_reading:
