@@ -14,6 +14,7 @@ from functools import cache
 
 from toolspan.runtime.permissions import Rules
 from toolspan.runtime.permissions.rule import Rule, matches_wildcard
+from toolspan.runtime.permissions.rules import FILE_RULES, GRANTLESS_TOOLS
 from toolspan.runtime.profiles import VERSIONS, profile
 from toolspan.runtime.tool import Tool
 from toolspan.types.tool_kinds import ToolKind, tool_kind, tools_of_kinds
@@ -74,7 +75,23 @@ def find_rule_problems(rules: Rules, names: RuleNames) -> Iterator[RuleProblem]:
             for problem, is_certain in _find_problems(rule, names):
                 text = f"the rule {rule.text}{where}: {problem}"
                 yield RuleProblem(text, is_useless_denial=behavior == "deny" and is_certain)
-    yield from (RuleProblem(f"the rule {line}") for line in rules.warnings)
+    yield from (RuleProblem(f"the rule {line}") for line in find_weak_rules(rules))
+
+
+def find_weak_rules(rules: Rules) -> Iterator[str]:
+    """Yield the rules that have less effect than they seem to, each with the reason."""
+    for rule in rules.allow:
+        if rule.is_malformed:
+            yield f"{rule.text}: allows nothing; write {rule.tool} or {rule.tool}(pattern), without extra spaces"
+        elif rule.tool in FILE_RULES and (rule.content or "").startswith("../"):
+            yield f"{rule.text}: allows nothing; use a path that begins with ~/ or //"
+        elif not rule.can_grant:
+            yield f"{rule.text}: allows nothing, because `*` must come after the name of an MCP server"
+        elif rule.content is not None and rule.tool in GRANTLESS_TOOLS:
+            yield f"{rule.text}: allows nothing; use a rule for Read or Edit, which also applies to {rule.tool}"
+    for rule in (*rules.ask, *rules.deny):
+        if rule.text.endswith("()"):
+            yield f"{rule.text}: empty parentheses mean the whole tool"
 
 
 def _find_problems(rule: Rule, names: RuleNames) -> Iterator[tuple[str, bool]]:

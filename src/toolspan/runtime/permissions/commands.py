@@ -384,13 +384,12 @@ class _CommandChecker:
             return True
         self._entered = None
         target = inner.words[1] if len(inner.words) > 1 else ShellWord("~", has_expansion=True)
-        is_returning = len(inner.words) == 2 and target.text == "-" and inner.name == "cd"
-        is_known = inner.arguments.unknown is None and bool(target.text) and self._changers == 1
+        is_known = inner.arguments.unknown is None and target.text not in ("", "-") and self._changers == 1
         is_known = is_known and not any("<" in redirect.operator for redirect in program.redirects)
         paths = self._resolve_paths(target) if is_known else None
-        if paths is None or is_returning:
+        if paths is None:
             self._scopes = ()
-            return is_returning and self._changers == 1
+            return False
         entered = tuple(replace(self._start_scope, cwd=path) for path in paths)
         is_piped = program.has_stdin or program.ended_by in ("|", "|&")
         is_bare = inner is program and not program.variables and not program.redirects and not is_piped

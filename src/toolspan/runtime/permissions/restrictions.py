@@ -124,11 +124,9 @@ def matches_words(text: str, pattern: str) -> bool:
 def may_hide_command(line: str, patterns: tuple[str, ...]) -> bool:
     """Return whether a line may run a command that matches one of the patterns, although none was found.
 
-    The line hides programs, or contains such a command in code for an interpreter, or an argument of a program in a
-    pattern has an unknown value, or a program that is not in the table gets words that match: it may run them.
+    The line contains such a command in code for an interpreter, or an argument of a program in a pattern has an unknown
+    value, or a program that is not in the table gets words that match: it may run them.
     """
-    if hides_programs(line):
-        return True
     if not mentions_any(line, first_words(patterns)):
         return False
     understood = plan(line)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -26,6 +26,7 @@ from toolspan.runtime.permissions.restrictions import (
     ForbiddenFiles,
     find_file_denial,
     first_words,
+    hides_programs,
     matches_line,
     may_hide_command,
     mentions_any,
@@ -48,8 +49,8 @@ from toolspan.types.tool_kinds import ToolKind
 
 _READ_RULES = frozenset({"Read", "NotebookRead"})
 _EDIT_RULES = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
-_FILE_RULES = _READ_RULES | _EDIT_RULES
-_GRANTLESS_TOOLS = frozenset({"Glob", "Grep", "LS", "MultiEdit", "NotebookEdit", "Write"})
+FILE_RULES = _READ_RULES | _EDIT_RULES
+GRANTLESS_TOOLS = frozenset({"Glob", "Grep", "LS", "MultiEdit", "NotebookEdit", "Write"})
 """Tools whose own path rules allow nothing, because the path rules of Read and Edit apply to them."""
 _PATH_FIELDS = ("file_path", "notebook_path", "path")
 _MAIN_FIELDS = frozenset({"command", "url", *_PATH_FIELDS})
@@ -123,13 +124,13 @@ class Rules:
         self._is_empty = not (self.allow or self.ask or self.deny)
         self._last_check: tuple[tuple[object, ...], CommandCheck] | None = None
         self._rules_by_tool: dict[tuple[str, str, ToolKind, bool], _ToolRules] = {}
-        self._file_denials = tuple(rule for rule in self.deny if rule.tool in _FILE_RULES and rule.content is not None)
+        self._file_denials = tuple(rule for rule in self.deny if rule.tool in FILE_RULES and rule.content is not None)
         self._denied_names = _file_names(self._file_denials)
         self._denies_all_reading = self.denies_tool("Read")
         self._denies_files = any(rule.tool in _READ_RULES for rule in self._file_denials)
         self.denies_reading = self._denies_files or self._denies_all_reading
         grants = [rule for rule in self.allow if rule.can_grant]
-        self._file_grants = tuple(rule for rule in grants if rule.tool in _FILE_RULES - _GRANTLESS_TOOLS)
+        self._file_grants = tuple(rule for rule in grants if rule.tool in FILE_RULES - GRANTLESS_TOOLS)
         self._allows_bash = self.allows_tool("Bash")
         self._bash_grants = tuple(rule for rule in grants if rule.covers_tool("Bash"))
         self._bash_prefixes = tuple(command_prefix(rule.content or "") for rule in self._bash_grants)
@@ -175,7 +176,8 @@ class Rules:
             and (ask_rule is None or _covers_whole_tool(ask_rule))
             and self._bash_restrictions
             and (
-                may_hide_command(shell, self._bash_restrictions)
+                hides_programs(shell)
+                or (not is_free and may_hide_command(shell, self._bash_restrictions))
                 or (self._allows_bash and isinstance(plan(shell), NotUnderstood))
             )
         ):
@@ -183,11 +185,6 @@ class Rules:
         if ask_rule is not None:
             return Ask(None, "config", ask_rule.text, ask_rule.origin, "rule")
         return self._find_grant(tool_rules, request, shell)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Warnings about rules that have less effect than they seem to."""
-        return tuple(_rule_warnings(self.allow, self.ask, self.deny))
 
     def denies_tool(self, tool: str) -> bool:
         """Return whether a tool is denied entirely, so that it is not offered to the model."""
@@ -250,7 +247,7 @@ class Rules:
         return find_file_denial(shell, scope, forbidden) if files else FileDenial()
 
     def _denial_for_path(self, scope: PathScope, path: str, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
-        tools = _FILE_RULES if changes else _READ_RULES
+        tools = FILE_RULES if changes else _READ_RULES
         for rule in self._file_denials:
             if rule.tool in tools and path_matches(rule, path, scope, granting=False):
                 return rule
@@ -277,7 +274,7 @@ class Rules:
         inner = program.inner
         if inner is program and not program.assignments and not program.text.startswith(self._bash_prefixes):
             return None  # perf: most rules are for other programs
-        starters = (runner_table().get(program_basename(name)) for name in (program.name, inner.name))
+        starters = (runner_table().get(program_basename(name)) for name in {program.name, inner.name})
         if any(spec is not None and spec.whole_line for spec in starters):
             return next((rule for rule in self._bash_grants if rule.content is None), None)
         return next((rule for rule in self._bash_grants if _grants_program(rule.content, program, inner)), None)
@@ -368,7 +365,7 @@ def _may_grant(rule: Rule, request: PermissionRequest) -> bool:
         return True
     if not rule.can_grant or _rule_covers_tool(rule, request, granting=True):
         return rule.can_grant
-    return _is_path_rule_for(rule, request) and rule.tool not in _GRANTLESS_TOOLS
+    return _is_path_rule_for(rule, request) and rule.tool not in GRANTLESS_TOOLS
 
 
 def _rule_grants(rule: Rule, request: PermissionRequest, shell: str | None) -> bool:
@@ -379,7 +376,7 @@ def _rule_grants(rule: Rule, request: PermissionRequest, shell: str | None) -> b
         return _matches_paths(rule, request, granting=True)
     if rule.content is None:
         return not rule.only_session_folders or all(map(request.path_scope().contains_path, paths_of(request)))
-    return rule.tool not in _GRANTLESS_TOOLS and _matches_main_input(rule, request, granting=True)
+    return rule.tool not in GRANTLESS_TOOLS and _matches_main_input(rule, request, granting=True)
 
 
 def _rule_covers_tool(rule: Rule, request: PermissionRequest, *, granting: bool = False) -> bool:
@@ -460,21 +457,6 @@ def _matches_parameter(content: str, request: PermissionRequest) -> bool:
     if match[1] == request.skill_field and matches_wildcard(_skill_name(str(value)), match[2]):
         return True
     return isinstance(value, str | int | float) and matches_wildcard(str(value), match[2])
-
-
-def _rule_warnings(allow: Sequence[Rule], ask: Sequence[Rule], deny: Sequence[Rule]) -> Iterator[str]:
-    for rule in allow:
-        if rule.is_malformed:
-            yield f"{rule.text}: allows nothing; write {rule.tool} or {rule.tool}(pattern), without extra spaces"
-        elif rule.tool in _FILE_RULES and (rule.content or "").startswith("../"):
-            yield f"{rule.text}: allows nothing; use a path that begins with ~/ or //"
-        elif not rule.can_grant:
-            yield f"{rule.text}: allows nothing, because `*` must come after the name of an MCP server"
-        elif rule.content is not None and rule.tool in _GRANTLESS_TOOLS:
-            yield f"{rule.text}: allows nothing; use a rule for Read or Edit, which also applies to {rule.tool}"
-    for rule in (*ask, *deny):
-        if rule.text.endswith("()"):
-            yield f"{rule.text}: empty parentheses mean the whole tool"
 
 
 _INVALID_RULE = re.compile(
