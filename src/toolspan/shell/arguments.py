@@ -128,11 +128,6 @@ _SEARCHED_ROLES = frozenset({"text", "script", "value", "read", "ref", "write"})
 """The roles of the arguments in which these texts are searched for."""
 
 
-def _may_be_test(text: str) -> bool:
-    """Return whether a word looks like a test. `find` fails on unknown ones: they are harmless unless rejected."""
-    return len(text) > 3 and text.isascii() and text[1:].isalpha() and text.islower()
-
-
 class _ArgumentReader:
     """A reader for the arguments of one program. Its methods return the first text that is not understood, or None."""
 
@@ -297,7 +292,7 @@ class _ArgumentReader:
             at += 1
             kind = self._spec.options.get(word.text) or ("read" if word.text in _NEWER else None)
             is_open = word.has_expansion and (has_glob(word.text) or in_expression)
-            if is_open or self._is_rejected(word):
+            if is_open or compile_cached(self._spec.rejects).fullmatch(word.text):
                 return word.text
             if word.text[:1] not in ("-", "(", ")", "!", ",", "") or word.text == "-":
                 if has_glob(word.text) or "]" in word.text:
@@ -313,13 +308,13 @@ class _ArgumentReader:
                     return word.text
                 self.roles["read" if kind == "read" else "value"].append(arguments[at])
                 at += 1
-            elif kind is None and word.text not in ("(", ")", "!", ",") and not _may_be_test(word.text):
-                return word.text
+            elif kind is None and word.text not in ("(", ")", "!", ","):
+                # find fails on unknown tests, so those that are not rejected are harmless
+                letters = word.text[1:]
+                if len(letters) < 3 or not (letters.isascii() and letters.isalpha() and letters.islower()):
+                    return word.text
         self._add_default()
         return None
-
-    def _is_rejected(self, word: ShellWord) -> bool:
-        return compile_cached(self._spec.rejects).fullmatch(word.text) is not None
 
     def read_printf(self, arguments: Sequence[ShellWord]) -> str | None:
         pattern = arguments[0].text if arguments else ""

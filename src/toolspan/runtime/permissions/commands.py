@@ -21,20 +21,18 @@ from toolspan.runtime.permissions.paths import PathScope, expand_glob, has_paren
 from toolspan.runtime.permissions.program_facts import (
     COMMON_NAME,
     add_copies,
-    asks_for_version,
     has_effect,
     has_harmless_variables,
     is_lookup,
     is_unquoted,
     outer_words,
-    selects_lines,
     words_after_script,
 )
 from toolspan.runtime.permissions.rule import Rule
 from toolspan.shell.plans import NotUnderstood, Plan, is_read_only_program, is_stream
 from toolspan.shell.program import Program, program_basename, runner_table
 from toolspan.shell.syntax import parse_line
-from toolspan.shell.table import ProgramSpec, state_builtins
+from toolspan.shell.table import ProgramSpec, state_builtins, version_programs
 from toolspan.shell.words import Redirect, ShellWord, has_glob
 from toolspan.shell.wrappers import expand_programs
 from toolspan.types.decision import AccessedPath, MissingPermissions
@@ -54,6 +52,8 @@ _KNOWN_WRAPPERS = re.compile(r"(?:noglob )?(?:command(?: -p| --)? )*(?:timeout [
 """Wrappers in the order in which every shell runs the program after them."""
 _UNKNOWN_NAME = re.compile(r"[*?\[{}$`\n]|\A//|\A!|\A~[^/]|\A-\Z|\A-.*\.\.")
 """Characters in the names of files that some shell or system expands, even in quotes."""
+_LINE_FILTERS = frozenset({"egrep", "fgrep", "grep", "head", "sort", "tail", "uniq"})
+"""Programs that only select or sort the lines of their input if they have no file as an argument."""
 _XARGS_READERS = frozenset({"egrep", "fgrep", "grep", "head", "tail", "wc"})
 
 
@@ -230,7 +230,8 @@ class _CommandChecker:
             return self._follow_cd(program, inner)
         if self._start_scope.program_folders and self._starts_own_program(program, inner):
             return False
-        if is_lookup(inner) or asks_for_version(inner):
+        asks_for_version = inner.text == f"{inner.name} --version" and inner.name in version_programs()
+        if is_lookup(inner) or asks_for_version:
             return not program.variables
         scopes = self._scopes
         if inner.name == "git":
@@ -444,5 +445,7 @@ class _CommandChecker:
         is_redirected = program.stdin_text is not None or any("<" in item.operator for item in program.redirects)
         if before is None or before.ended_by != "|" or is_redirected:
             return False
-        filters = selects_lines(before.inner) and self._gets_file_list(before)
-        return filters or has_effect(before.inner, "lists_names")
+        inner = before.inner
+        known = inner.arguments
+        filters = inner.name in _LINE_FILTERS and known.unknown is None and not known.files("read")
+        return has_effect(inner, "lists_names") or (filters and self._gets_file_list(before))

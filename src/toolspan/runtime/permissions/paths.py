@@ -237,11 +237,6 @@ class PathScope(Struct, frozen=True, gc=False):
         """The folders in which the shell looks for programs and which commands and edits of the session can change."""
         return _find_program_folders(self.search_path, self.folders, self.cwd)
 
-    def _replaces_program(self, path: str) -> bool:
-        """Return whether the shell would run a file in the place of a program of the table."""
-        folder, _, name = path.rpartition("/")
-        return folder in self.program_folders and name in program_table()
-
     def leads_outside(self, path: str) -> bool:
         """Return whether a path in the session's folders passes through a link to another place."""
         return self._is_below_any(path, self.folders) and not self.contains_path(path)
@@ -249,8 +244,9 @@ class PathScope(Struct, frozen=True, gc=False):
     def is_protected(self, path: str) -> bool:
         """Return whether a file, such as a shell profile, controls the later behaviour of programs."""
         end = self.links.resolve(path)
-        if self.program_folders and any(map(self._replaces_program, (path, end))):
-            return True
+        for folder, _, name in (path.rpartition("/"), end.rpartition("/")) if self.program_folders else ():
+            if folder in self.program_folders and name in program_table():  # the shell would run it in its place
+                return True
         if end != path and (_is_special_path(end) or _is_in_bare_repository(end)):
             return True
         return _is_special_path(path) or _is_in_bare_repository(path)
@@ -379,9 +375,6 @@ def expand_braces(text: str) -> Iterator[str]:
     if match is None:
         yield text
         return
-    for alternative in match[1].split(",") if "," in match[1] else [_range_glob(match[1])]:
+    range_glob = "*" if match[1].strip("-.0123456789") else "[-0-9]*"
+    for alternative in match[1].split(",") if "," in match[1] else [range_glob]:
         yield from expand_braces(text[: match.start()] + alternative + text[match.end() :])
-
-
-def _range_glob(text: str) -> str:
-    return "*" if text.strip("-.0123456789") else "[-0-9]*"

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from toolspan.runtime.permissions.paths import PathScope
 from toolspan.shell.environment import is_harmless_variable
 from toolspan.shell.program import Program, program_basename
-from toolspan.shell.table import version_programs
 from toolspan.shell.words import ShellWord, compile_cached
 
 COMMON_NAME = re.compile(r"\[\[?|[\w./+~][\w./+~-]*", re.ASCII)
@@ -66,11 +65,6 @@ def is_lookup(program: Program) -> bool:
     texts = program.text.split(" ")
     is_command = len(program.words) == len(texts) == 3 and texts[0] == "command" and texts[1] in ("-v", "-V")
     return is_command and not program.spelling and COMMON_NAME.fullmatch(texts[2]) is not None
-
-
-def asks_for_version(program: Program) -> bool:
-    """Return whether a program only prints its version, whatever the files of the project say."""
-    return program.text == f"{program.name} --version" and program.name in version_programs()
 
 
 def is_unquoted(program: Program) -> bool:
@@ -132,9 +126,3 @@ def has_effect(program: Program, effect: Effect) -> bool:
         return False
     options = [" " + "_".join(word.text.split()) for word in program.words[1:] if word.text[:1] == "-"]
     return compile_cached(pattern).fullmatch("".join(options)) is not None
-
-
-def selects_lines(program: Program) -> bool:
-    """Return whether a program only selects or sorts the lines of its input."""
-    names = ("egrep", "fgrep", "grep", "head", "sort", "tail", "uniq")
-    return program.name in names and not program.arguments.files("read") and program.arguments.unknown is None

@@ -81,13 +81,6 @@ class _ToolRules(Struct, frozen=True):
         return not mentions_any(shell, self.first_words)
 
 
-def _reject_strings(**rule_lists: Iterable[str]) -> None:
-    # A string would be read as a list of one-letter rules.
-    for name, texts in rule_lists.items():
-        if isinstance(texts, str):
-            raise ToolspanError(f"Rules takes lists: {name}=[{texts!r}], not {name}={texts!r}")
-
-
 def _file_names(rules: Iterable[Rule]) -> re.Pattern[str]:
     """Return a pattern for the last parts of the paths in rules."""
     names = {_GLOB_LETTER.sub("?", (rule.content or "*").rstrip("/").rpartition("/")[2]) for rule in rules}
@@ -114,7 +107,9 @@ class Rules:
         Raises:
             ToolspanError: a string is not a rule, or was passed instead of a list.
         """
-        _reject_strings(allow=allow, ask=ask, deny=deny)
+        for name, texts in (("allow", allow), ("ask", ask), ("deny", deny)):
+            if isinstance(texts, str):  # it would be read as a list of one-letter rules
+                raise ToolspanError(f"Rules takes lists: {name}=[{texts!r}], not {name}={texts!r}")
         self.allow = tuple(Rule.parse(text, origin, folder) for text in allow)
         self.ask = tuple(rule for text in ask for rule in Rule.parse(text, origin, folder).spellings())
         self.deny = tuple(rule for text in deny for rule in Rule.parse(text, origin, folder).spellings())

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from toolspan.runtime.permissions.decide import PermissionRequest
-from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.rule import standardized_host
 from toolspan.runtime.permissions.rules import Rules, paths_of
 from toolspan.shell.plans import NotUnderstood, plan
@@ -52,14 +51,16 @@ def suggest_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, .
         return _suggest_for_command(command, ask.needs)
     match request.kind:
         case "edit" | "write" if ask.basis == "outside":
-            return (_suggest_folders(request), _ACCEPT_EDITS)
+            folders = list(dict.fromkeys(map(_parent_folder, paths_of(request))))
+            return (_suggest_folders(folders), _ACCEPT_EDITS)
         case "edit" | "write":
             return (_ACCEPT_EDITS,)
         case "read" | "search":
             paths = [path for path in paths_of(request) if not _KEY_REGEX.search(path)]
             return tuple(_suggest_rule("Read", f"/{_parent_folder(path)}/**") for path in paths)
         case "web":
-            host = _url_host(request.input.get("url"))
+            url = request.input.get("url")
+            host = standardized_host(url).rstrip(".") if isinstance(url, str) else ""
             return (_suggest_rule("WebFetch", f"domain:{host}"),) if host else ()
         case "shell":  # a rule without a pattern would allow every command
             return ()
@@ -74,7 +75,11 @@ def offer_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...
     """
     updates = suggest_updates(request, ask)
     command, scope = request.command, request.path_scope()
-    offered = [update for update in updates if not _adds_nothing(update, scope)]
+    offered = []
+    for update in updates:
+        folders = update.get("directories")
+        if not isinstance(folders, list) or not all(map(scope.contains_path, folders)):
+            offered.append(update)
     texts = [f"Bash({rule['ruleContent']})" for update in updates for rule in _suggested_rules(update)]
     if command is None or ask.needs is None or not texts:
         return tuple(offered)
@@ -100,11 +105,6 @@ def suggest_exact_rules(request: PermissionRequest, ask: Ask) -> tuple[str, ...]
     return () if is_unfit else tuple(dict.fromkeys(f"Bash({program.text})" for program in programs))
 
 
-def _adds_nothing(update: Suggestion, scope: PathScope) -> bool:
-    folders = update.get("directories")
-    return isinstance(folders, list) and all(scope.contains_path(folder) for folder in folders)
-
-
 def _suggested_rules(update: Suggestion) -> list[Mapping[str, str]]:
     rules = update.get("rules")
     return [rule for rule in rules if rule.get("toolName") == "Bash"] if isinstance(rules, list) else []
@@ -113,8 +113,7 @@ def _suggested_rules(update: Suggestion) -> list[Mapping[str, str]]:
 _ACCEPT_EDITS: Suggestion = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
 
 
-def _suggest_folders(request: PermissionRequest) -> Suggestion:
-    folders = list(dict.fromkeys(map(_parent_folder, paths_of(request))))
+def _suggest_folders(folders: list[str]) -> Suggestion:
     return {"type": "addDirectories", "directories": folders, "destination": "session"}
 
 
@@ -129,7 +128,7 @@ def _suggest_for_command(command: str, needs: MissingPermissions | None) -> tupl
         if needs.reach.program is None and not needs.reach.inside:
             return ()
         folder = needs.reach.path if needs.reach.program == "cd" else _parent_folder(needs.reach.path)
-        added: Suggestion = {"type": "addDirectories", "directories": [folder], "destination": "session"}
+        added = _suggest_folders([folder])
         return (added, _ACCEPT_EDITS) if needs.reach.inside else (added,)
     line = plan(command)
     if isinstance(line, NotUnderstood) or needs is None:
@@ -162,7 +161,3 @@ def _program_pattern(program: Program) -> str | None:
 
 def _parent_folder(path: str) -> str:
     return str(PurePosixPath(path).parent)
-
-
-def _url_host(url: object) -> str | None:
-    return standardized_host(url).rstrip(".") or None if isinstance(url, str) else None
