@@ -64,6 +64,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Let Python free the modules at its end; DuckDB would report them as leaks."""
+    gc.unfreeze()
+
+
 def _fail_stuck_test(_signal: int, _frame: FrameType | None) -> None:
     pytest.fail(f"The test did not end within {TEST_LIMIT} seconds.")
 
