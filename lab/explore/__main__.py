@@ -35,7 +35,7 @@ from lab.explore.recorded_lines import generate_recorded_cases, read_lines
 from lab.explore.run import Machine
 from lab.explore.settings_forms import generate_settings_case
 from lab.explore.tool_forms import generate_tool_case
-from lab.oracle.installed_client import ROOT
+from lab.oracle.installed_client import ROOT, find_hidden
 
 Json = dict[str, Any]
 _SHARED = Path(os.environ.get("SHARED", "../shared")).resolve()
@@ -72,6 +72,7 @@ def main(
 ) -> None:  # fmt: skip
     """Compare toolspan with the real client on generated cases."""
     if install:
+        _require(())
         _install([version for version in versions if not _is_installed(version)])
     _require(versions)
     machine = Machine(_SHARED, _SCRATCH, Comparer(_SHARED, load_purposes(_PURPOSES)))
@@ -254,16 +255,18 @@ def _install(versions: list[str]) -> None:
 
 def _require(versions: tuple[str, ...]) -> None:
     """Exit with code 2 and the reason if the client cannot be run here."""
-    missing = {
+    hidden = find_hidden(_SHARED, _SCRATCH)
+    requirements = {
         f"the harness is not in {_SHARED / 'oracle'}; name another folder with SHARED=...": (
             _SHARED / "oracle"
-        ).is_dir()
+        ).is_dir(),
+        f"its namespaces hide {hidden}; move it out of /home and /tmp": hidden is None,
+        "namespaces need root and unshare": os.geteuid() == 0 and bool(shutil.which("unshare")),
     }
     for version in versions:
-        missing[f"version {version} is not installed; run this with --install"] = _is_installed(version)
-    missing["namespaces need root and unshare"] = os.geteuid() == 0 and bool(shutil.which("unshare"))
-    for reason, there in missing.items():
-        if not there:
+        requirements[f"version {version} is not installed; run this with --install"] = _is_installed(version)
+    for reason, is_fulfilled in requirements.items():
+        if not is_fulfilled:
             click.echo(f"Cannot run the client: {reason}", err=True)
             sys.exit(2)
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,3 @@ def _is_related(call: Json, target: Json) -> bool:
 def related_files(difference: Difference) -> str:
     """Return the file that a difference is about; empty for calls."""
     return difference.call_id if difference.tool == FILES else ""
-
-
-def require(conditions: dict[str, Callable[[], bool]]) -> str:
-    """Return the first thing that is missing to run the client; empty if nothing is."""
-    return next((reason for reason, holds in conditions.items() if not holds()), "")

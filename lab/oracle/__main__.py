@@ -29,7 +29,7 @@ from tests.session.recording.emitted import MODEL, SESSION
 
 from lab.oracle import resume_client, run_installed
 from lab.oracle.compare import HistoryItem, differences, find_losses, read_messages, read_transcript
-from lab.oracle.installed_client import ROOT
+from lab.oracle.installed_client import find_hidden
 from lab.oracle.recording_scenarios import SCENARIOS, nearest_profile, record, subagents_for
 from toolspan import Permissions, Sandbox, Session
 from toolspan.formats.registry import parse_file_name
@@ -269,12 +269,12 @@ def _require(version: str) -> None:
     client = SCRATCH / "clients" / f"{'cx' if is_codex else 'cc'}-{number}"
     versions = f"CLAUDE_VERSIONS={'' if is_codex else number} CODEX_VERSIONS={number if is_codex else ''}"
     install = f"ORACLE_SCRATCH={SCRATCH} {versions} sh install.sh"
-    hidden = any(ROOT.is_relative_to(folder) for folder in ("/home", "/tmp"))
+    hidden = find_hidden(HARNESS, SCRATCH)
     requirements = {
         f"the harness is not in {HARNESS}; name another folder with SHARED=...": HARNESS.is_dir(),
+        f"its namespaces hide {hidden}; move it out of /home and /tmp": hidden is None,
         f"version {version} is not in {client}; in {HARNESS}: {install}": client.is_dir(),
         "namespaces need root and unshare": os.geteuid() == 0 and bool(shutil.which("unshare")),
-        f"its namespace hides {ROOT}; move it out of /home and /tmp": not hidden,
     }
     for reason, fulfilled in requirements.items():
         if not fulfilled:

@@ -286,6 +286,15 @@ def _result_text(result: Json) -> str:
     return "\n".join(str(block.get("text", block["type"])) for block in content or ())
 
 
+def find_hidden(*folders: Path) -> Path | None:
+    """Return the first folder that a client's namespaces hide, or None."""
+    hidden = (Path("/home"), Path("/tmp"))
+    for folder in (ROOT, Path(sys.prefix), Path(sys.base_prefix), *folders):
+        if any(folder.resolve().is_relative_to(place) for place in hidden):
+            return folder
+    return None
+
+
 def make_reachable(folder: Path) -> None:
     """Let every user reach a folder, even if one above it is closed to others."""
     closed = [parent for parent in folder.parents if not parent.stat().st_mode & 0o001]

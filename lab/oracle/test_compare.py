@@ -97,3 +97,16 @@ def run_oracle(shared: Path, *options: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+@pytest.mark.parametrize("program", ["lab.oracle", "lab.explore"])
+def test_folders_that_the_namespaces_hide_are_refused_at_the_start(program: str, tmp_path: Path) -> None:
+    (tmp_path / "oracle").mkdir()
+    environment = {**os.environ, "SHARED": str(tmp_path), "ORACLE_SCRATCH": "/home/hidden-scratch"}
+
+    run = subprocess.run(
+        [sys.executable, "-m", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert run.returncode == 2
+    assert "namespaces hide" in run.stderr and "move it out of /home and /tmp" in run.stderr
