@@ -64,8 +64,7 @@ def make_agent(
         transcript=transcript,
         direct=[events],
     )
-    model = ScriptedModel(script, then=say("Done."))
-    model.name = name
+    model = ScriptedModel(script, then=say("Done."), name=name)
     return Agent(session, model, limits=limits, clock=lambda: notebook.now)
 
 
@@ -106,6 +105,26 @@ async def test_calls_with_side_effects_do_not_run_in_the_middle_of_a_batch_but_g
     assert [span.state for span in spans] == ["succeeded", "succeeded", "succeeded", "denied"]
     assert "limit of 2 calls" in spans[-1].result.text  # type: ignore[union-attr]
     check_history(history)
+
+
+@pytest.mark.parametrize("profile", ["2.0.65", None])
+async def test_a_call_that_a_limit_has_prevented_is_read_as_such(tmp_path: Path, profile: str | None) -> None:
+    notebook, path = Notebook(), tmp_path / "session.jsonl"
+    calls = [use("write_line", text="one"), use("write_line", text="two")]
+    session = Session(
+        cwd=tmp_path, tools=notebook.tools(), permissions=Permissions.allow_all(), transcript=path, profile=profile
+    )
+    agent = Agent(session, ScriptedModel([calls]), limits=AgentLimits(turn=SpendingLimits(calls=1)))
+    async with session:
+        await agent.prompt("Write.")
+    recorded = toolspan.read(path).spans
+
+    assert [(span.state, span.error_kind) for span in session.spans] == [
+        ("succeeded", None), ("denied", "limit_reached")
+    ]  # fmt: skip
+    assert [(span.state, span.error_kind) for span in recorded] == [("succeeded", None), ("denied", "limit_reached")]
+    (denial,) = toolspan.Archive(path).denials(every=True)
+    assert denial.by == "limit"
 
 
 async def test_calls_that_run_when_a_limit_is_reached_come_to_their_end(tmp_path: Path) -> None:
@@ -218,7 +237,7 @@ async def test_a_subagent_spends_what_its_parent_has(tmp_path: Path) -> None:
     assert ended.reason == "max_calls"
 
 
-async def test_a_model_without_a_price_is_counted_in_tokens(tmp_path: Path) -> None:
+async def test_a_model_without_a_price_is_counted_in_tokens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     notebook = Notebook()
     agent = make_agent(tmp_path, notebook, [], AgentLimits(session=SpendingLimits(cost=1)), name="home-made")
     async with agent.session:
@@ -228,6 +247,7 @@ async def test_a_model_without_a_price_is_counted_in_tokens(tmp_path: Path) -> N
     assert ended.cost is None
     assert agent.meter.session.unpriced_tokens == {"home-made": agent.meter.session.tokens}
     assert agent.meter.session.tokens > 0
+    assert "the price of home-made is unknown" in caplog.text
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan")])

@@ -21,7 +21,7 @@ from toolspan.reading.rows import CallRow, has_client_id
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.session import ClientName
 
-Refuser = Literal["user", "rule", "nobody", "classifier", "hook"]
+Refuser = Literal["user", "rule", "nobody", "classifier", "hook", "limit"]
 """Who refused a call. `nobody`: it needed approval, and there was no one to ask."""
 
 SORT_COLUMNS = ("at", "session", "project", "tool", "by", "about", "reason")
@@ -33,6 +33,7 @@ _REFUSERS: dict[ErrorKind, Refuser] = {
     "permission_timeout": "nobody",
     "classifier_denied": "classifier",
     "hook_blocked": "hook",
+    "limit_reached": "limit",
 }
 
 

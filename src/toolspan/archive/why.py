@@ -17,6 +17,7 @@ from toolspan.types.state import State
 _SOURCE_LABELS = {
     "config": "settings, rules or the permission mode",
     "hook": "a hook",
+    "limit": "a limit of cost, tokens, time or calls",
     "user": "the user",
     "user_abort": "the user, by interrupting",
     "user_permanent": "the user, permanently",

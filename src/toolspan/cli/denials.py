@@ -24,6 +24,7 @@ _REFUSERS: dict[Refuser, str] = {
     "nobody": "with no one to ask",
     "classifier": "by a classifier",
     "hook": "by a hook",
+    "limit": "by a limit",
 }
 
 
@@ -31,7 +32,9 @@ _REFUSERS: dict[Refuser, str] = {
 @select.archive_options(tables=True)
 @lists.limit_option(30, "calls")
 @lists.sort_option(*SORT_COLUMNS, **SORT_ALIASES)
-@click.option("--all", "every", is_flag=True, help="Also show calls that rules, modes, classifiers and hooks refused.")
+@click.option(
+    "--all", "every", is_flag=True, help="Also show what rules, modes, classifiers, hooks and limits refused."
+)
 @click.option("--full", is_flag=True, help="Do not shorten what you said.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per call.")
 @filter_options

@@ -248,6 +248,8 @@ def content_text(content: Content) -> str:
 
 
 USER_SOURCES = frozenset({"user", "user_reject", "user_abort", "user_temporary"})
+LIMIT_SOURCE = "limit"
+"""The source of the decision on a call that a limit prevents."""
 
 
 def denied_outcome(request: PermissionRequest, decision: Deny, profile: Profile) -> Outcome:
@@ -288,7 +290,8 @@ def denied_outcome(request: PermissionRequest, decision: Deny, profile: Profile)
     if is_denied_file:
         return _make_denied_outcome(add_error_tags(text), error_record(text), "rule_denied", None, decision)
     denial_kind = "automode-unavailable" if decision.basis == "classifier" else "permission-rule"
-    return _make_denied_outcome(text, error_record(text), "rule_denied", denial_kind, decision)
+    error_kind: ErrorKind = "limit_reached" if decision.source == LIMIT_SOURCE else "rule_denied"
+    return _make_denied_outcome(text, error_record(text), error_kind, denial_kind, decision)
 
 
 def reports_denied_files(request: PermissionRequest) -> bool:

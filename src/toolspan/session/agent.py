@@ -228,6 +228,7 @@ class Agent:
             turn_limits=self.limits.turn, session_limits=self.limits.session, clock=clock
         )
         """The spending of the turn and the session."""
+        self.meter.warn_without_price(model.name)
         if meter is None and (any(self.limits.turn) or any(self.limits.session)):
             session.add_hooks(LimitHooks(self.meter, self._report_limit))
         self._answer_hooks: AnswerHooks | None = None

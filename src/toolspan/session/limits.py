@@ -6,6 +6,7 @@ two steps and its transcript can be resumed with a higher limit. Start at `Spend
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -16,14 +17,13 @@ from toolspan.formats.registry import recorded_format
 from toolspan.prices import PriceTable, load_prices
 from toolspan.reading.transcript import read
 from toolspan.runtime.hooks.events import HookPoint, HookRunner, PreToolDecision, ToolHookEvent
+from toolspan.runtime.outcome import LIMIT_SOURCE
 from toolspan.types.decision import Deny
 from toolspan.types.session import RequestUsage, Tokens
 from toolspan.types.span import Permission, Span
 
 LimitName = Literal["cost", "tokens", "seconds", "calls"]
 LimitScope = Literal["turn", "session"]
-_SOURCE = "limit"
-"""The source of the decision on a call that a limit prevents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +109,14 @@ class SpendingMeter:
     session: Spending = field(default_factory=Spending)
     _turn_started_at: float | None = None
 
+    def warn_without_price(self, model: str) -> None:
+        """Log a warning if a limit for the cost cannot count the requests to a model."""
+        has_limit = self.turn_limits.cost is not None or self.session_limits.cost is not None
+        if has_limit and self.prices.find(model) is None:
+            logging.getLogger("toolspan").warning(
+                "the price of %s is unknown: limits for the cost do not count its requests; limits for tokens do", model
+            )
+
     def start_turn(self) -> None:
         """Begin to count a turn."""
         self.turn, self._turn_started_at = Spending(), self.clock()
@@ -173,7 +181,7 @@ class SpendingMeter:
 
 def _was_refused(span: Span) -> bool:
     """Return whether a limit has prevented a call, which counts as little as it did then."""
-    return any(isinstance(event, Permission) and event.source == _SOURCE for event in span.events)
+    return any(isinstance(event, Permission) and event.source == LIMIT_SOURCE for event in span.events)
 
 
 def _request_usage(model: str, usage: Mapping[str, object]) -> RequestUsage:
@@ -219,4 +227,4 @@ class LimitHooks(HookRunner):
         self._on_reached(reached)
         text = reached.describe()
         reason = f"{text[0].upper()}{text[1:]}, so this call was not run."
-        return PreToolDecision(decision=Deny(reason, _SOURCE))
+        return PreToolDecision(decision=Deny(reason, LIMIT_SOURCE))

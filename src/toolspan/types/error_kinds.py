@@ -13,7 +13,7 @@ from toolspan.types.tool_kinds import ToolKind, tool_kind
 ErrorKind = Literal[
     "unknown_tool", "invalid_input", "read_required", "stale_file", "no_match", "ambiguous_match",
     "no_change", "not_found", "is_directory", "too_large", "permission_os", "user_denied",
-    "rule_denied", "classifier_denied", "not_granted", "hook_blocked", "sandbox_denied",
+    "rule_denied", "classifier_denied", "not_granted", "limit_reached", "hook_blocked", "sandbox_denied",
     "interrupted", "cancelled", "sibling_error", "stream_discarded", "command_failed",
     "command_not_found", "nothing_found", "command_timeout", "mcp_timeout", "permission_timeout",
     "mcp_no_response", "mcp_error", "network", "rate_limit", "patch_invalid", "schema_output",
@@ -41,6 +41,7 @@ KIND_WORDS: dict[str, str] = {
     "rule_denied": "denied by a rule",
     "classifier_denied": "denied by auto mode",
     "not_granted": "permission not granted",
+    "limit_reached": "limit reached",
     "hook_blocked": "blocked by a hook",
     "sandbox_denied": "denied by the sandbox",
     "interrupted": "interrupted",
@@ -132,6 +133,11 @@ ADVICE: dict[ErrorKind, Advice] = {
         "The call needed approval, and there was no user to ask",
         "Add an allow rule, or run the session where you can answer",
         "ask",
+    ),
+    "limit_reached": Advice(
+        "The turn or the session had reached its limit of cost, tokens, time or calls",
+        "Continue the session with a higher limit",
+        "stop",
     ),
     "hook_blocked": Advice(
         "One of your hooks refused the call",

@@ -21,7 +21,7 @@ STATE_MEANINGS: dict[State, str] = {
     "running": "started, no result yet",
     "succeeded": "ran and reported no error",
     "failed": "ran and reported an error, or was refused as invalid",
-    "denied": "refused by a user, rule, mode or classifier",
+    "denied": "refused by a user, rule, mode, classifier or limit",
     "blocked_by_hook": "refused by a hook",
     "cancelled": "never started, because something else ended it",
     "interrupted": "started, or may have, and was aborted by the user or host",

@@ -97,6 +97,8 @@ _MARKERS = _make_markers(
      r"(?:This command|This Bash command|Commands that)(?s:.{0,400}?)"
      r"requires? (?:explicit )?approval",
      "denied", "not_granted"),
+    ("limit", r"The (?:turn|session) has reached its limit of [^\n]{1,80} used\), so this call was not run\.",
+     "denied", "limit_reached"),
     ("not granted", r"Output redirection to .{0,400}needs approval", "denied", "not_granted"),
     ("not granted", r"[^\n]{0,400} was blocked\.", "denied", "not_granted", " was blocked."),
     ("permission question timed out",

@@ -255,6 +255,7 @@ class ScriptedModel:
         then: ScriptStep | None = None,
         resumes: bool = False,
         seed: str | None = None,
+        name: str = MODEL_NAME,
     ) -> None:
         """Create a model.
 
@@ -264,8 +265,9 @@ class ScriptedModel:
             resumes: Skip one step per reply in the first request, to resume a conversation.
             seed: Models with the same seed generate the same ids. Without a seed, ids of calls are reproducible and ids
                 of messages are not, so that readers do not take two sessions for copies.
+            name: The name of the model, by which its price is found.
         """
-        self.name = MODEL_NAME
+        self.name = name
         self.requests: list[Message] = []
         """All requests in order, including rejected ones."""
         self._script = tuple(script)
