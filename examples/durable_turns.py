@@ -63,11 +63,11 @@ def decide(messages):
     return use("paid_invoices")
 
 
-def open_session():
+async def open_session():
     """Resume the session, on whichever host this runs, or begin it."""
     settings = {"tools": [pay, paid_invoices], "permissions": Permissions.allow_all(), "lease_seconds": 3}
     try:
-        return Session.resume(session=CONVERSATION, store=options.database, **settings)
+        return await Session.resume_async(session=CONVERSATION, store=options.database, **settings)
     except NotFound:
         return Session(session_id=CONVERSATION, store=options.database, **settings)
 
@@ -78,7 +78,7 @@ def open_session():
 async def run_turn(step: str, prompt: str) -> str:
     """Run a turn, or what is left of it. The prompt has the id of the step, so that a repetition recognises it."""
     marker = f"(step {step})"
-    async with open_session() as session:
+    async with await open_session() as session:
         agent = Agent(session, ScriptedModel([], then=decide))
         if marker not in json.dumps(session.messages):
             prompt_blocks = [{"type": "text", "text": prompt}, {"type": "text", "text": marker}]

@@ -17,7 +17,6 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -125,16 +124,14 @@ class AgentService:
                 )
 
         try:
-            open_session = partial(
-                Session.resume,
+            async with await Session.resume_async(
                 folder,
                 store=self.store,
                 permissions=Permissions(RULES, approver=approve),
                 sandbox=SANDBOX,
                 model=self.model.name,
                 direct=[on_event],
-            )
-            async with await asyncio.to_thread(open_session) as session:  # the store may be far away
+            ) as session:
                 agent = Agent(session, self.model, system=system_prompt(folder), limits=LIMITS)
                 ended = await agent.prompt(prompt)
                 send({

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -48,9 +49,8 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self.process = subprocess.Popen(
-            self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=self._user, cwd="/"
-        )
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - the server keeps it
+        self.process = subprocess.Popen(self.command, stdout=log, stderr=log, user=self._user, cwd="/")
         deadline = time.monotonic() + PATIENCE
         while True:
             with socket.socket() as client:
@@ -59,7 +59,8 @@ class Server:
                 ):
                     return
             if time.monotonic() > deadline or self.process.poll() is not None:
-                raise RuntimeError(f"{self.command[0]} did not start")
+                log.seek(0)
+                raise RuntimeError(f"{self.command[0]} did not start:\n{log.read().decode(errors='replace')[-2000:]}")
             time.sleep(0.05)
 
     def stop(self, number: int = signal.SIGINT) -> None:

@@ -8,8 +8,10 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,9 @@ from toolspan import Archive, Permissions, Session, open_store, tool
 from toolspan.errors import InUse, NotFound, ToolspanError
 from toolspan.session import Agent
 from toolspan.session.recording import StoredTranscript
-from toolspan.stores import LeasedStore, LeaseLost, StoreUnavailable
+from toolspan.stores import Lease, LeasedStore, LeaseLost, StoreUnavailable
 from toolspan.stores.base import LeaseRequest, StreamKey
+from toolspan.stores.sqlite import SqliteStore
 from toolspan.testing import ScriptedModel, say, use
 from toolspan.types.events import WriteFailed
 
@@ -98,6 +101,53 @@ async def test_only_one_host_has_a_session(url: str, project: Path, on_host: Cal
         await Session(cwd=project, store=url, session_id=session.session_id).open()
     with pytest.raises(ToolspanError, match="either `store` or `transcript`"):
         Session(cwd=project, store=url, transcript=project / "t.jsonl")
+
+
+async def test_the_event_loop_runs_while_a_session_is_resumed(project: Path) -> None:
+    pytest.importorskip("psycopg")
+    connections: list[anyio.abc.SocketStream] = []
+
+    async def refuse(connection: anyio.abc.SocketStream) -> None:
+        connections.append(connection)
+        await connection.aclose()
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as server, anyio.create_task_group() as group:
+        group.start_soon(server.serve, refuse)
+        port = server.extra(anyio.abc.SocketAttribute.local_port)
+        with pytest.raises(StoreUnavailable):
+            await Session.resume_async(project, store=f"postgresql://toolspan@127.0.0.1:{port}/postgres")
+        group.cancel_scope.cancel()
+    assert connections
+
+
+class SlowStore(SqliteStore):
+    """A store that gives leases when it may."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_asked, self.may_answer = threading.Event(), threading.Event()
+
+    def acquire_lease(self, request: LeaseRequest) -> Lease:
+        self.is_asked.set()
+        assert self.may_answer.wait(30)
+        return super().acquire_lease(request)
+
+
+async def test_a_resume_that_was_cancelled_leaves_the_session_free(project: Path, tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    async with Session(cwd=project, permissions=ALLOW_ALL, store=f"sqlite://{file}") as session:
+        await Agent(session, ScriptedModel([say("Done.")])).prompt("Go.")
+    store = SlowStore(file)
+    async with anyio.create_task_group() as group:
+        group.start_soon(partial(Session.resume_async, project, store=store, lease_seconds=3600))
+        await anyio.to_thread.run_sync(store.is_asked.wait)
+        group.cancel_scope.cancel()
+    store.may_answer.set()
+    with anyio.fail_after(30):
+        resumed = await _take_over(f"sqlite://{file}", project, session.session_id)
+    async with resumed:
+        assert resumed.messages == session.messages
+    store.close()
 
 
 async def test_the_new_owner_learns_where_calls_of_a_dead_host_ran(

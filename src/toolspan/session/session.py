@@ -184,6 +184,30 @@ class Session:
         return cls(cwd=folder, transcript=path, session_id=path.stem, **options)
 
     @classmethod
+    async def resume_async(
+        cls,
+        cwd: Path | str = ".",
+        *,
+        session: str | None = None,
+        store: StoreTarget | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> Self:
+        """Do the same as `resume` in a thread, for programs that do other things meanwhile: a store may be far away."""
+        is_wanted = True
+
+        def resume(cls: type[Self]) -> Self:
+            resumed = cls.resume(cwd, session=session, store=store, **options)
+            if not is_wanted and resumed._stored is not None:
+                resumed._stored.close()  # so that the session is free at once
+            return resumed
+
+        try:
+            return await asyncio.to_thread(resume, cls)
+        except asyncio.CancelledError:
+            is_wanted = False
+            raise
+
+    @classmethod
     def from_settings(cls, cwd: Path | str = ".", **options: Unpack[SettingsOptions]) -> Self:
         """Create a session as `toolspan run` does, from the settings of the user and of a folder.
 

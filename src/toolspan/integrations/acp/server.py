@@ -242,7 +242,7 @@ class EditorAgent:
             "mcp_config": _server_config(mcp_servers or ()) or self.options.get("mcp_config"),
         }
         try:
-            session = Session.from_settings(cwd, **options)
+            session = await asyncio.to_thread(Session.from_settings, cwd, **options)  # the store may be far away
             shown = EditorUpdates(session.cwd, task_store(session.runner.runner_context.workspace))
             agent_options: AgentOptions = {**self.agent_options, "on_event": on_model_event}
             agent = session.make_agent(**agent_options)
