@@ -12,7 +12,14 @@ import sys
 import traceback
 from pathlib import Path
 
-from lab.oracle import convert_scenarios, history_scenarios, mcp_scenarios, repair_scenarios, store_scenarios
+from lab.oracle import (
+    convert_scenarios,
+    editor_scenarios,
+    history_scenarios,
+    mcp_scenarios,
+    repair_scenarios,
+    store_scenarios,
+)
 from lab.oracle.hook_scenarios import hook_install
 from lab.oracle.installed_client import InstalledClient
 
@@ -25,6 +32,7 @@ _CLAUDE_SCENARIOS = (
     *repair_scenarios.SCENARIOS,
     *history_scenarios.SCENARIOS,
     *store_scenarios.SCENARIOS,
+    *editor_scenarios.SCENARIOS,
 )
 CODEX_SCENARIOS = SHARED_SCENARIOS | {scenario.__name__: scenario for scenario in history_scenarios.CODEX_SCENARIOS}
 SCENARIOS = SHARED_SCENARIOS | {scenario.__name__: scenario for scenario in _CLAUDE_SCENARIOS}
