@@ -37,7 +37,7 @@ from tests.stores.chaos_host import (
     run_host,
     session_name,
 )
-from tests.stores.servers import Server, prepare_postgres, prepare_redis
+from tests.stores.servers import S3_KEYS, Server, prepare_postgres, prepare_redis, prepare_s3
 from toolspan import Permissions, Session, open_store
 from toolspan.errors import NotFound
 from toolspan.stores import LeasedStore, StoreUnavailable
@@ -153,7 +153,7 @@ class Chaos:
             link = Link(self.server.port)
             async with link.serve() as port:
                 url = host.url.replace(f":{self.server.port}/", f":{port}/")
-                await self.break_host(host._replace(url=url), link)
+                await self.break_host(host._replace(url=url, s3_address=f"http://127.0.0.1:{port}"), link)
 
     async def break_host(self, host: Host, link: Link | None) -> None:
         """Start a host, and break something of it again and again."""
@@ -195,7 +195,8 @@ class Chaos:
     async def break_server(self, server: Server) -> None:
         """Crash the server or make it hang, again and again."""
         while True:
-            kind = await self.choose_failure(["server restarted", "server hung"], 3)
+            kinds = ["server hung", *(["server restarted"] if server.is_durable else [])]
+            kind = await self.choose_failure(kinds, 3)
             if kind == "server restarted":
                 with anyio.CancelScope(shield=True):
                     server.stop(signal.SIGQUIT)
@@ -293,7 +294,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=5_000)
     parser.add_argument("--failures", type=int, default=500)
     parser.add_argument("--sessions", type=int, default=16)
-    parser.add_argument("--store", choices=["postgres", "redis", "sqlite"], default="postgres")
+    parser.add_argument("--store", choices=["postgres", "redis", "s3", "sqlite"], default="postgres")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="toolspan-chaos-"))
@@ -303,6 +304,9 @@ def main() -> None:
         server = prepare_postgres(folder / "server", "fsync=off")
     elif options.store == "redis":
         server = prepare_redis(folder / "server")
+    elif options.store == "s3":
+        server = prepare_s3(folder / "server")
+        os.environ |= {**S3_KEYS, "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{server.port}"}
     url = f"sqlite://{folder}/store.db" if server is None else server.url
     if server is not None:
         server.start()

@@ -43,6 +43,8 @@ class Host(NamedTuple):
     sessions: int
     has_own_disk: bool
     """True if its local files are on a small disk that is lost with it. This needs root."""
+    s3_address: str = ""
+    """The address of the server, if it is one for S3, whose URLs do not contain it."""
 
     @property
     def state(self) -> Path:
@@ -86,6 +88,7 @@ def run_host(host: Host) -> None:
         "TOOLSPAN_HOST": host.name,
         "XDG_STATE_HOME": str(host.state),
         "CLAUDE_CONFIG_DIR": str(host.folder / host.name / "config"),
+        "AWS_ENDPOINT_URL_S3": host.s3_address,
     }
     anyio.run(run_sessions, host, clock)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores.servers import Server, find_postgres, moto_server, prepare_postgres, prepare_redis
+from tests.stores.servers import S3_KEYS, Server, find_postgres, moto_server, prepare_postgres, prepare_redis
 from toolspan.stores import LeasedStore, open_store
 
 MakeUrl = Callable[[], str]
@@ -76,9 +76,8 @@ def make_url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
         return make_redis_url
     address = request.getfixturevalue("s3_address")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-    for name, value in (("REGION", "us-east-1"), ("DEFAULT_REGION", "us-east-1"), ("ACCESS_KEY_ID", "test"),
-                        ("SECRET_ACCESS_KEY", "test")):  # fmt: skip
-        monkeypatch.setenv(f"AWS_{name}", value)
+    for name, value in S3_KEYS.items():
+        monkeypatch.setenv(name, value)
     return lambda: f"s3://test/{next(_numbers)}"
 
 

@@ -8,13 +8,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any
+from typing import IO, Any
 
 from tests.limits import PATIENCE
 
@@ -38,9 +39,18 @@ class Server:
     """A server process that a test can pause, kill and start again with its data."""
 
     def __init__(
-        self, command: list[str], port: int, url: str, user: str | None = None, is_ready: Sequence[str] = ("true",)
+        self,
+        command: list[str],
+        port: int,
+        url: str,
+        user: str | None = None,
+        is_ready: Sequence[str] = ("true",),
+        *,
+        is_durable: bool = True,
     ) -> None:
         self.command = command
+        self.is_durable = is_durable
+        """True if its data survives a restart."""
         self._is_ready = is_ready
         """A command that fails while the server accepts connections but is not ready."""
         self.port = port
@@ -49,16 +59,19 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        log = tempfile.TemporaryFile()  # noqa: SIM115 - the server keeps it
-        self.process = subprocess.Popen(self.command, stdout=log, stderr=log, user=self._user, cwd="/")
+        with tempfile.TemporaryFile() as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, user=self._user, cwd="/")
+            self._wait_until_ready(self.process, log)
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
         deadline = time.monotonic() + PATIENCE
         while True:
             with socket.socket() as client:
                 if client.connect_ex(("127.0.0.1", self.port)) == 0 and not subprocess.call(
-                    self._is_ready, stdout=subprocess.DEVNULL
+                    self._is_ready, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
                 ):
                     return
-            if time.monotonic() > deadline or self.process.poll() is not None:
+            if time.monotonic() > deadline or process.poll() is not None:
                 log.seek(0)
                 raise RuntimeError(f"{self.command[0]} did not start:\n{log.read().decode(errors='replace')[-2000:]}")
             time.sleep(0.05)
@@ -101,8 +114,25 @@ def prepare_redis(folder: Path) -> Server:
     return Server(command, port, f"redis://127.0.0.1:{port}/0")
 
 
+S3_KEYS = {
+    "AWS_REGION": "us-east-1",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+}
+"""Variables with which boto3 uses a local server."""
+
+
+def prepare_s3(folder: Path) -> Server:
+    """Return a server like `moto_server` in a process. It forgets everything when it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    is_ready = [sys.executable, "-c", f"import urllib.request as r; r.urlopen('http://127.0.0.1:{port}/test')"]
+    return Server([sys.executable, __file__, str(port)], port, "s3://test/sessions", None, is_ready, is_durable=False)
+
+
 @contextmanager
-def moto_server() -> Iterator[str]:
+def moto_server(port: int = 0) -> Iterator[str]:
     """Run an S3-compatible server in a thread, with a bucket `test`; yield its address.
 
     It answers one request after another, because moto checks the condition of a request before it reads its body.
@@ -117,7 +147,7 @@ def moto_server() -> Iterator[str]:
         with lock:
             return list(application(environ, start_response))
 
-    server = make_server("127.0.0.1", 0, answer, threaded=True)
+    server = make_server("127.0.0.1", port, answer, threaded=True)
     thread = Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -132,3 +162,8 @@ def moto_server() -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+if __name__ == "__main__":
+    with moto_server(int(sys.argv[1])):
+        signal.pause()

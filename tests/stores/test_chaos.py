@@ -15,7 +15,7 @@ from tests.stores.servers import find_postgres
 @pytest.mark.parametrize(
     "options",
     ["--store postgres --calls 5000 --failures 500", "--store redis --calls 2000 --failures 200",
-     "--store sqlite --calls 1000 --failures 100"],
+     "--store s3 --calls 500 --failures 50", "--store sqlite --calls 1000 --failures 100"],
 )  # fmt: skip
 def test_failures_of_hosts_and_servers_break_no_promise(options: str) -> None:
     if ("postgres" in options and find_postgres() is None) or ("redis" in options and not shutil.which("redis-server")):
