@@ -23,6 +23,10 @@ class City(BaseModel):
     people: int = Field(gt=0)
 
 
+def repr_of_type(output: object) -> str:
+    return type(output).__name__
+
+
 @dataclass
 class River:
     name: str
@@ -56,6 +60,7 @@ async def prompt(folder: Path, script: list[ScriptStep], output: object) -> tupl
         (PRICE, {"price": 3.5}, {"price": 3.5}),
         (list[int], {"answer": [1, 2]}, [1, 2]),
         ({"enum": ["yes", "no"]}, {"answer": "no"}, "no"),
+        ({"$ref": "#/definitions/a", "definitions": {"a": {"enum": [7]}}}, {"answer": 7}, 7),
     ],
 )
 async def test_answer_has_the_type_that_was_asked_for(
@@ -110,7 +115,12 @@ async def test_model_that_never_gives_an_answer_ends_the_turn(
     check_history(load_history(path))
 
 
-@pytest.mark.parametrize("output", [{"type": "town"}, {"properties": 3}, object()])
+DEEP: dict[str, object] = {}
+for _ in range(2_000):
+    DEEP = {"properties": {"a": DEEP}}
+
+
+@pytest.mark.parametrize("output", [{"type": "town"}, {"properties": 3}, object(), DEEP], ids=repr_of_type)
 async def test_invalid_format_is_refused_before_the_model_is_asked(tmp_path: Path, output: object) -> None:
     session = Session(cwd=tmp_path, tools=[look], transcript=None)
     model = ScriptedModel([])
@@ -118,3 +128,20 @@ async def test_invalid_format_is_refused_before_the_model_is_asked(tmp_path: Pat
         with pytest.raises(ToolspanError, match=r"schema|type of an answer"):
             await Agent(session, model).prompt("Which city?", output=output)
     assert model.requests == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "error", "requests"),
+    [
+        ({"$ref": "http://127.0.0.1:9/x.json"}, "'http://127.0.0.1:9/x.json' leads nowhere", 1),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "nested too deeply", 5),
+    ],
+)
+async def test_schema_with_which_nothing_can_be_checked_ends_the_turn(
+    tmp_path: Path, schema: dict[str, object], error: str, requests: int
+) -> None:
+    ended, path, model = await prompt(tmp_path, [use("StructuredOutput", answer=7)] * 9, schema)
+
+    assert (ended.reason, len(model.requests)) == ("max_structured_output_retries", requests)
+    assert error in str(ended.error)
+    check_history(load_history(path))

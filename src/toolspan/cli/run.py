@@ -237,6 +237,8 @@ def _read_schema(options: _RunOptions) -> dict[str, object] | None:
         schema = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ToolspanError(f"--output-schema: {path} is not a JSON object: {error}") from error
+    except RecursionError as error:
+        raise ToolspanError(f"--output-schema: {path} is nested too deeply") from error
     AnswerFormat.of(schema)  # raises before anything is run
     return schema
 

@@ -35,13 +35,17 @@ class InvalidAnswerError(Exception):
     """An answer that does not match its schema. The message lists the errors."""
 
 
+class UnusableSchemaError(Exception):
+    """A schema with which no answer can be checked."""
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerFormat:
     """The schema of an answer, and the function that checks and converts one."""
 
     schema: Mapping[str, object]
     convert: Callable[[object], object]
-    """A function that returns the value for the host, or raises `InvalidAnswerError`."""
+    """A function that returns the value for the host, or raises `InvalidAnswerError` or `UnusableSchemaError`."""
 
     @property
     def is_object(self) -> bool:
@@ -63,6 +67,7 @@ class AnswerFormat:
 def _schema_format(schema: Mapping[str, object]) -> AnswerFormat:
     from jsonschema import SchemaError  # type: ignore[import-untyped]
     from jsonschema.validators import validator_for  # type: ignore[import-untyped]
+    from referencing.exceptions import Unresolvable
 
     plain = dict(schema)
     validator_class = validator_for(plain)
@@ -73,10 +78,17 @@ def _schema_format(schema: Mapping[str, object]) -> AnswerFormat:
         raise ToolspanError(
             f"the schema of the answer is not a valid JSON Schema: at {place}: {error.message}"
         ) from error
+    except RecursionError as error:
+        raise ToolspanError("the schema of the answer is nested too deeply") from error
     validator = validator_class(plain)
 
     def convert(value: object) -> object:
-        errors = sorted(validator.iter_errors(value), key=lambda error: list(map(str, error.absolute_path)))
+        try:
+            errors = sorted(validator.iter_errors(value), key=lambda error: list(map(str, error.absolute_path)))
+        except Unresolvable as error:
+            raise UnusableSchemaError(f"its reference {error.ref!r} leads nowhere") from error
+        except RecursionError as error:
+            raise InvalidAnswerError("it, or its schema, is nested too deeply") from error
         if errors:
             raise InvalidAnswerError(_join_errors((error.absolute_path, error.message) for error in errors))
         return value
@@ -141,13 +153,9 @@ class FinalAnswer:
         schema = dict(self.format.schema)
         if self.format.is_object:
             return schema
-        definitions = schema.pop("$defs", None)  # references in the schema begin at the top
-        wrapper: dict[str, object] = {
-            "type": "object",
-            "properties": {_WRAPPER_KEY: schema},
-            "required": [_WRAPPER_KEY],
-        }
-        return wrapper if definitions is None else {**wrapper, "$defs": definitions}
+        # References in the schema begin at the top.
+        definitions: dict[str, object] = {name: schema.pop(name) for name in ("$defs", "definitions") if name in schema}
+        return {"type": "object", "properties": {_WRAPPER_KEY: schema}, "required": [_WRAPPER_KEY], **definitions}
 
     async def _run(self, value: Mapping[str, object], _context: ToolContext) -> Output:
         answer = dict(value) if self.format.is_object else value.get(_WRAPPER_KEY)
@@ -157,6 +165,10 @@ class FinalAnswer:
             self.refused += 1
             self.last_error = f"the answer does not match its schema: {error}"
             raise ToolError(f"Output does not match required schema: {error}", kind="schema_output") from error
+        except UnusableSchemaError as error:
+            self.refused = _MAX_REFUSED  # no other answer would do
+            self.last_error = f"no answer can be checked with its schema: {error}"
+            raise ToolError(f"The schema of the answer cannot be used: {error}", kind="schema_output") from error
         self.is_given = True
         return Output(_ACCEPTED, structured=answer, structured_output=answer)
 
