@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,14 +21,16 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def postgres() -> Iterator[Server]:
     if find_postgres() is None or find_spec("psycopg") is None:
         pytest.skip("no PostgreSQL here (Debian: postgresql; pip: psycopg[binary])")
-    # no test ends the machine, and recovery after a crash would sync each file of the server
-    server = prepare_postgres(tmp_path_factory.mktemp("postgres"), "fsync=off")
-    server.start()
-    yield server
-    server.stop()
+    # Not below pytest's folder: each pytest that starts closes that to other users, such as the server's.
+    with tempfile.TemporaryDirectory(prefix="toolspan-postgres-") as folder:
+        # no test ends the machine, and recovery after a crash would sync each file of the server
+        server = prepare_postgres(Path(folder), "fsync=off")
+        server.start()
+        yield server
+        server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -258,7 +258,7 @@ async def test_damaged_file_is_an_error_and_is_not_replaced(auth: AuthServer, tm
     with pytest.raises(ToolspanError, match=r"mcp-logins\.json: not JSON"):
         await log_in(tmp_path, auth)
     async with connected(tmp_path, auth) as conversation:
-        assert "cannot be read" in str(conversation.health.reason)
+        assert "cannot be read; remove the file: " in str(conversation.health.reason)
     assert path.read_text() == "{broken"
 
 

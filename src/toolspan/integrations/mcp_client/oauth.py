@@ -255,7 +255,7 @@ class ServerLogin(httpx2.Auth):
         try:
             login = self._store.read(login_key(self._spec))
         except SourceError as error:
-            raise self._make_error(f"has a login that cannot be read: {error}") from error
+            raise self._make_error(f"has a login that cannot be read; remove the file: {error}") from error
         self._stamp = stamp
         context = self._context
         context.clear_tokens()
