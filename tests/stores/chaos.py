@@ -232,9 +232,11 @@ class Chaos:
                 ) as session:
                     answered = {str(block.get("tool_use_id")) for block in iter_blocks(session.messages)}
                 counts["sessions resumed"] += 1
-                key = next(
-                    s.key for s in store.list_streams() if s.key.session == session_name(number) and not s.key.subpath
-                )
+                streams = (stream.key for stream in store.list_streams() if not stream.key.subpath)
+                key = next((key for key in streams if key.session == session_name(number)), None)
+                if key is None:  # its host got the lease and was killed before it recorded anything
+                    counts["sessions without a record"] += 1
+                    continue
                 for call, (asked, results) in count_results(store.read_lines(key) or []).items():
                     counts["calls"] += 1
                     counts["calls without exactly one result"] += (asked, results) != (1, 1)
