@@ -46,12 +46,8 @@ def read_arguments(name: str, arguments: Sequence[ShellWord]) -> Arguments:
     spec = table.get(name)
     if spec is None:
         return Arguments(unknown=name)
-    if spec.grammar == "subcommands":
-        return _read_subcommand(table, name, arguments)
-    return _read_with_spec(spec, arguments)
-
-
-def _read_subcommand(table: Mapping[str, ProgramSpec], name: str, arguments: Sequence[ShellWord]) -> Arguments:
+    if spec.grammar != "subcommands":
+        return _read_with_spec(spec, arguments)
     for count in (2, 1):
         words = arguments[:count]
         spec = table.get(f"{name}.{' '.join([word.text for word in words])}") if len(words) == count else None

@@ -329,15 +329,12 @@ class _Parser:
     def _visit_comment(self, node: Node) -> None:
         source, before = self._source(node), self._text[: node.start_byte]
         line = before.rpartition("\n")[2].rstrip()
-        touches = before[-1:] not in ("", " ", "\t", "\n", ";")
-        if touches or "\n" in source or source.endswith("\\"):
-            self._reject("A comment inside a word")
-        if line[-1:] in tuple("|&(){}<>!") or (self._programs and self._programs[-1].redirects and line):
-            self._reject("A comment after an operator")
+        touches = before[-1:] not in ("", " ", "\t", "\n", ";") or "\n" in source or source.endswith("\\")
+        follows = line[-1:] in tuple("|&(){}<>!") or (self._programs and self._programs[-1].redirects and line)
+        if touches or follows or "((" in source:
+            self._reject("A comment of another form")
         if "{" in source and ("'" in source or '"' in source):
             self._note("An open brace")
-        if "((" in source:
-            self._reject("A comment with parentheses")
 
     def _visit_test(self, node: Node) -> None:
         self._visit_substitutions(node, [])

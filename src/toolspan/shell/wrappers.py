@@ -32,7 +32,7 @@ _RENAMING_BUILTINS = frozenset({
     "alias", "bind", "compgen", "complete", "enable", "fc", "hash", "let", "mapfile", "readarray",
 })  # fmt: skip
 """Builtins that run their arguments, or change what later commands run."""
-_FIND_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+FIND_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 
 class Reached(Struct, frozen=True, gc=False):
@@ -244,7 +244,7 @@ def _option_values(words: Sequence[ShellWord], options: Sequence[str]) -> Iterat
 def _find_action_ranges(words: Sequence[ShellWord]) -> Iterator[tuple[int, int]]:
     """Yield the ranges of the programs that `find` runs, as indexes in `words`."""
     for at, word in enumerate(words):
-        if word.text in _FIND_ACTIONS:
+        if word.text in FIND_ACTIONS:
             end = at + 1
             while end < len(words) and words[end].text not in (";", "+"):
                 end += 1

@@ -149,7 +149,9 @@ class _CommandChecker:
             self._check_granted_wrapper(program, inner)
         through_xargs = any(word.text == "xargs" for word in program.words[: len(program.words) - len(inner.words)])
         if name == "git":
-            is_here = not self._changers or (inner is program and self._is_in_own_repository())
+            entered = self._entered
+            is_own = entered is not None and Path(entered.cwd).is_dir() and entered.is_own_repository()
+            is_here = not self._changers or (inner is program and (is_own or not self._moves))
             if through_xargs or not is_here or any(word.text[:2] == "//" for word in words):
                 self._require_approval(program.text)
         if through_xargs and known is not None and name not in (*_XARGS_READERS, "echo", "printf"):
@@ -157,13 +159,6 @@ class _CommandChecker:
             if runs_code or not (rule.content or "").startswith("xargs"):  # the added words may be actions or a script
                 self._require_approval(program.text)
         self._check_granted_files(program, inner)
-
-    def _is_in_own_repository(self) -> bool:
-        """Return whether git in the current folder uses the repository in which the session started."""
-        if not self._moves:
-            return True
-        entered = self._entered
-        return entered is not None and Path(entered.cwd).is_dir() and entered.is_own_repository()
 
     def _check_granted_wrapper(self, program: Program, wrapper: Program) -> None:
         """Check the program inside a wrapper. A rule for the wrapper does not cover files outside of the project."""

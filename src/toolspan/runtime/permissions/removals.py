@@ -17,9 +17,9 @@ from toolspan.shell.plans import NotUnderstood, Plan, is_stream
 from toolspan.shell.program import Program, bare_program_name, program_basename
 from toolspan.shell.table import program_table
 from toolspan.shell.words import ShellWord, has_glob
+from toolspan.shell.wrappers import FIND_ACTIONS
 from toolspan.types.decision import AccessedPath
 
-_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _REMOVAL_NAMES = frozenset({"rm", "rmdir"})
 _REMOVAL_WORD = re.compile(r"(?<![\w.@:,+-])(?:rm|rmdir)(?:\.exe)?(?![\w.@:+-])", re.IGNORECASE)
 _SHELL = re.compile(r"(?<![\w.-])(?:ba|da|k|z)?sh(?:\.exe)?[\s'\"]", re.IGNORECASE)
@@ -64,7 +64,7 @@ def find_dangerous_removal(line: Plan | NotUnderstood, scope: PathScope) -> str 
 
 def _find_removal(texts: Sequence[str]) -> int | None:
     """Return the index of the name `rm`, also after an action such as `-exec`, which not only `find` has."""
-    action = next((at for at, text in enumerate(texts) if text in _ACTIONS), len(texts))
+    action = next((at for at, text in enumerate(texts) if text in FIND_ACTIONS), len(texts))
     starts = (0, *range(action + 1, len(texts))) if texts else ()
     return next((at for at in starts if bare_program_name(texts[at]).casefold() in _REMOVAL_NAMES), None)
 

@@ -30,6 +30,9 @@ _SLASHES = re.compile(r"/{2,}")
 _IGNORED_BRACKET = re.compile(r"(?<!\\)\[(?=\*\*[^]]*\Z)")
 """An open bracket before `**`, which does not count in the client."""
 
+_GLOBS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_GLOB_PIECE = re.compile(r"\*\*/?|\[.[^]]*\]|\\.|.", re.DOTALL)
+
 
 class Rule(Struct, frozen=True, cache_hash=True):
     """A tool name with an optional pattern."""
@@ -239,36 +242,21 @@ def _anchors(
 
 
 def _translate_glob(pattern: str) -> str:
-    out, at = "", 0
-    while at < len(pattern):
-        if pattern.startswith("**/", at):
-            out, at = out + "(?:.*/)?", at + 3
-        elif pattern.startswith("**", at):
-            out, at = out + ".*", at + 2
-        elif pattern[at] == "*":
-            out, at = out + "[^/]*", at + 1
-        elif pattern[at] == "?":
-            out, at = out + "[^/]", at + 1
-        elif pattern[at] == "\\" and at + 1 < len(pattern):
-            out, at = out + re.escape(pattern[at + 1]), at + 2
-        else:
-            piece, at = _translate_character(pattern, at)
-            out += piece
-    return out
+    return _GLOB_PIECE.sub(_translate_piece, pattern)
 
 
-def _translate_character(pattern: str, at: int) -> tuple[str, int]:
-    """Translate the character or bracket expression at `at` to a regex, and return it with the next position."""
-    end = pattern.find("]", at + 2)
-    if pattern[at] != "[" or end < 0:
-        return re.escape(pattern[at]), at + 1
-    letters = pattern[at + 1 : end]
-    if letters[:1] in ("!", "^"):
-        # The client matches the letters themselves, and ignore files match all others. Only rules that deny or ask
-        # reach this line.
-        return "[^/]", end + 1
-    inner = re.escape(letters).replace("\\-", "-")
-    return f"[{inner}]", end + 1
+def _translate_piece(match: re.Match[str]) -> str:
+    piece = match[0]
+    if piece in _GLOBS:
+        return _GLOBS[piece]
+    if piece[0] == "\\":
+        return re.escape(piece[-1])
+    if piece[0] != "[" or len(piece) == 1:
+        return re.escape(piece)
+    # In `[!x]`, the client matches the letters themselves, and ignore files match all others. Only rules that deny or
+    # ask get here with one.
+    inner = re.escape(piece[1:-1]).replace("\\-", "-")
+    return "[^/]" if piece[1] in "!^" else f"[{inner}]"
 
 
 def matches_host(content: str, url: object, *, granting: bool) -> bool:
