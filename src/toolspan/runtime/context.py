@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from toolspan.runtime.sandbox.active import ActiveSandbox
     from toolspan.runtime.sinks import Emitter
     from toolspan.runtime.tool import Toolset
-    from toolspan.tools.files.working_tree import WorkingTree
+    from toolspan.tools.working_tree import WorkingTree
 
 
 T = TypeVar("T")

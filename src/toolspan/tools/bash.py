@@ -54,9 +54,9 @@ from toolspan.shell.plans import find_simple_commands, is_read_only
 from toolspan.shell.syntax import NO_CONTROL_CHARACTERS
 from toolspan.tools.files.changes import rename_inputs
 from toolspan.tools.files.shell_views import describe_rewritten_files, record_shell_views
-from toolspan.tools.files.working_tree import FindChanges, watch_command
 from toolspan.tools.ripgrep import find_ripgrep
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
+from toolspan.tools.working_tree import FindChanges, watch_command
 from toolspan.types.error_kinds import ErrorKind, find_sandbox_note
 from toolspan.types.events import SandboxDenied
 
