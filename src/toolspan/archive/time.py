@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from toolspan.analysis.file_time import TIME_JOB
 from toolspan.analysis.timesheet import SessionSheet, Timesheet, ToolTime, slowest_calls, time_by_tool
-from toolspan.analysis.timing import SLOW_CALL_MS, AgentTime, CallTime, TimeSplit
+from toolspan.analysis.timing import SLOW_CALL_MS, CallTime, TimeSplit
 from toolspan.archive.engine import Engine
 from toolspan.archive.filters import Filter
 from toolspan.archive.selection import check_project, choose_sessions, explain_nothing
@@ -110,12 +110,6 @@ def _ends_after(call: CallTime, until: datetime) -> bool:
     return end is not None and end > until
 
 
-def _split_agent(sheet: AgentTime) -> AgentSplit:
-    return AgentSplit(
-        agent=sheet.agent, role=sheet.role, split=sheet.split, calls=len(sheet.calls), calls_ms=sheet.calls_ms
-    )
-
-
 def _split_session(session: SessionSheet) -> SessionSplit:
     main = session.main
     return SessionSplit(
@@ -127,5 +121,10 @@ def _split_session(session: SessionSheet) -> SessionSplit:
         split=main.split,
         calls=len(main.calls),
         calls_ms=main.calls_ms,
-        agents=tuple(map(_split_agent, session.agents)),
+        agents=tuple(
+            AgentSplit(
+                agent=sheet.agent, role=sheet.role, split=sheet.split, calls=len(sheet.calls), calls_ms=sheet.calls_ms
+            )
+            for sheet in session.agents
+        ),
     )

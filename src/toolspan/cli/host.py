@@ -239,13 +239,9 @@ def _approver_factory(options: HostOptions, terminal: Terminal | None) -> Callab
         return WebApprover(
             fallback=approver,
             profile=setup.profile,
-            on_wait=_announce_question,
+            on_wait=lambda tool, url: warn(f"{tool} waits for your permission at {url}"),
             grants=setup.page_grants,
             notify=setup.notify,
         )
 
     return make_approver
-
-
-def _announce_question(tool: str, url: str) -> None:
-    warn(f"{tool} waits for your permission at {url}")

@@ -117,7 +117,8 @@ def command(
         row_format = RowFormat(out.width, target.cwd, file="", line=None, **flags)
         print_json(call_json(target)) if as_json else print_lines(call_lines(target, row_format), out)
         return
-    recorded = RecordedSession(target, select.REPORTER, is_joined=not _names_a_file(names))
+    is_file = any(path_exists(path) and not is_collection(path) for path in map(to_path, names))
+    recorded = RecordedSession(target, select.REPORTER, is_joined=not is_file)
     file = "" if line is None else _check_line(recorded.detail, line)
     row_format = RowFormat(out.width, recorded.detail.cwd, file=file, line=line, **flags)
     if as_json:
@@ -163,10 +164,6 @@ def _split_line(names: tuple[str, ...]) -> tuple[tuple[str, ...], int | None]:
         if address is not None:
             return (*names[:n], address[1], *names[n + 1 :]), int(address[2])
     return names, None
-
-
-def _names_a_file(names: Sequence[str]) -> bool:
-    return any(path_exists(path) and not is_collection(path) for path in map(to_path, names))
 
 
 def _check_line(detail: SessionDetail, line: int) -> str:

@@ -282,11 +282,7 @@ def _exact_line(line: str) -> str:
     return line
 
 
-def _lenient_line(line: str) -> str:
-    return line.strip().translate(_ASCII_EQUIVALENTS)
-
-
-_NORMALIZERS = (_exact_line, str.rstrip, str.strip, _lenient_line)
+_NORMALIZERS = (_exact_line, str.rstrip, str.strip, lambda line: line.strip().translate(_ASCII_EQUIVALENTS))
 """Functions that normalize lines for comparison, from strict to lenient."""
 
 

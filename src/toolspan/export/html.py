@@ -194,7 +194,10 @@ class _ExportedTables(TimelineTables):
         requests = [
             FileRequests(
                 transcript.file,
-                {name: _without_model(usage) for name, usage in transcript.requests.items()},
+                {
+                    name: RequestUsage(at=usage.at, model=None, tokens=usage.tokens)
+                    for name, usage in transcript.requests.items()
+                },
                 get_format(transcript.info.client).input_includes_cache,
             )
             for transcript in session.transcripts
@@ -257,7 +260,10 @@ class _ExportedTables(TimelineTables):
         value = row.input if isinstance(row, CallRecord) else None
         if isinstance(value, dict):
             fields = list(value.items())[:6]
-            return ", ".join(f"{key}: {_format_value(item)[:_MAX_LINE_CHARS]}" for key, item in fields)
+            return ", ".join(
+                f"{key}: {(item if isinstance(item, str) else format_json(item, 1))[:_MAX_LINE_CHARS]}"
+                for key, item in fields
+            )
         return value if isinstance(value, str) else ""
 
     def _message_text(self, item: TimelineMessage, agent: AgentTimeline) -> tuple[object, int] | None:
@@ -294,10 +300,6 @@ class _ExportedTables(TimelineTables):
         return self.texts.add_text(escape_control_chars(text[: 2 * MAX_BODY_CHARS]), len(text))
 
 
-def _without_model(usage: RequestUsage) -> RequestUsage:
-    return RequestUsage(at=usage.at, model=None, tokens=usage.tokens)
-
-
 def _event_row(event: EventRecord) -> Json:
     if event.type != "hook":
         return {"type": event.type, "text": one_line(event.summary, 600)}
@@ -324,10 +326,6 @@ def _clean(value: object, depth: int = 0) -> object:
             return [_clean(item, depth + 1) for item in value]
         case _:
             return value
-
-
-def _format_value(value: object) -> str:
-    return value if isinstance(value, str) else format_json(value, 1)
 
 
 class TextBudget:

@@ -96,7 +96,7 @@ def open_database(path: str) -> Iterator[sqlite3.Connection]:
         raise SourceError(f"{path}: {error}") from error
     with closing(database):
         try:
-            database.text_factory = _decode_text
+            database.text_factory = lambda data: data.decode("utf-8", "replace")
             yield database
         except sqlite3.Error as error:
             raise SourceError(f"{path}: {error}") from error
@@ -113,10 +113,6 @@ def _has_log(path: str) -> bool:
         return os.stat(path + _WAL_ENDING).st_size > 0  # noqa: PTH116
     except FileNotFoundError:
         return False
-
-
-def _decode_text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
 
 
 class RowSource(ABC):

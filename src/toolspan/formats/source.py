@@ -270,13 +270,9 @@ def _find_moved_file(path: Path) -> Path | None:
     return other if other.exists() else None
 
 
-def _max_size(compressed: int) -> int:
-    return max(_UNCHECKED_SIZE, compressed * _MAX_EXPANSION)
-
-
 def _check_expansion(compressed: int, decompressed: int) -> None:
     """Raise ValueError if so few bytes expand to so many that they were made to exhaust time and memory."""
-    if decompressed > _max_size(compressed):
+    if decompressed > max(_UNCHECKED_SIZE, compressed * _MAX_EXPANSION):
         raise ValueError(f"not read further, because it expands to more than {_MAX_EXPANSION} times its size")
 
 

@@ -441,15 +441,12 @@ def sum_states(own: JsonObject, scope: str) -> JsonObject:
 # Lifting limits
 
 
-def _lift_path(session: str) -> str:
-    return os.path.join(state_folder(), f"lift-{session}")  # noqa: PTH118
-
-
 def lift(session: str, hours: float = LIFT_HOURS) -> float:
     """Lift the limits for the sessions whose ids begin with `session`; `all` lifts them for all. Return until when."""
     os.makedirs(state_folder(), mode=0o700, exist_ok=True)  # noqa: PTH103
     until = time.time() + hours * 3_600
-    with open(_lift_path(session), "w", encoding="utf-8") as file:  # noqa: PTH123
+    path = os.path.join(state_folder(), f"lift-{session}")  # noqa: PTH118
+    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
         file.write(str(until))
     return until
 

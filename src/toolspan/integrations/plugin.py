@@ -103,7 +103,7 @@ def plan_plugin(client: str, command: Sequence[str], project: Path | None = None
     """
     files = client_files(client, project)
     add, remove = (_server_edit(client, project, value) for value in (command, None))
-    return [plan_edit(files.servers, add, remove), plan_edit(files.skill, _write_skill, _no_skill)]
+    return [plan_edit(files.servers, add, remove), plan_edit(files.skill, lambda _: SKILL.encode(), _no_skill)]
 
 
 def plan_plugin_removal(client: str, project: Path | None = None) -> list[SettingsChange]:
@@ -167,10 +167,6 @@ def _edit_toml(path: Path, command: Sequence[str] | None, data: bytes | None) ->
     block = "\n".join([_BEGIN, *lines, _END, ""])
     separator = "" if not rest else "\n" if rest.endswith("\n") else "\n\n"
     return f"{rest}{separator}{block}".encode()
-
-
-def _write_skill(_: bytes | None) -> bytes:
-    return SKILL.encode()
 
 
 def _no_skill(data: bytes | None) -> bytes | None:

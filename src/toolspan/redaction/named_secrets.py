@@ -35,6 +35,7 @@ _VALUE = r"""(?:
   | &(?:quot|apos|\#34|\#39);(?P<entity>[^&\n]*)&
   | (?P<bare>[^\s"'`<>][^\s"'`<>&]*)
 )"""
+_VALUE_GROUPS = ("nested", "double", "single", "tick", "entity", "bare")
 _CORES = (  # perf: each begins with a letter, so that a search skips the places with others
     *FOREIGN_NAMES, "passw(?:or)?d", "passphrase", "passcode", "pass", "pwd", r"pw(?=\W)", r"psk(?=\W)",
     r"pat(?=\W)", "requirepass", "masterauth", "security answer", "secret answer", "recovery key", "paper_?key",
@@ -225,15 +226,9 @@ def _find_in_sentences(line: str, name_starts: Iterable[int]) -> Iterator[Secret
             yield SecretMatch(match.start("it"), match.start("it") + len(value), "secret", "sentence")
 
 
-def _value_group(match: re.Match[str]) -> str:
-    return next(
-        (name for name in ("nested", "double", "single", "tick", "entity", "bare") if match[name] is not None), "bare"
-    )
-
-
 def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
     """Return the value if the name is that of a secret and the value can be one, or None."""
-    group = _value_group(match)
+    group = next((name for name in _VALUE_GROUPS if match[name] is not None), "bare")
     value = match[group] or ""
     start = match.start(group)
     if group == "bare":

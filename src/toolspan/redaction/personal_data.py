@@ -142,10 +142,6 @@ def _check_iban(match: re.Match[str], start: int, _end: int) -> Iterator[Span]:
         yield start, start + length
 
 
-def _is_person_name(match: re.Match[str]) -> bool:
-    return not re.search(r"(?i)\b(?:test|your|user|name|bot|agent|ci)\b", match["value"])
-
-
 def _check_user_name(match: re.Match[str], start: int, end: int) -> Iterator[Span]:
     name = match.string[start:end]
     if name.lower() not in GENERIC_USER_NAMES and not name.startswith("_"):
@@ -175,7 +171,9 @@ PERSONAL_CHECKS: dict[str, Check] = {
     "phone": _check_match(_is_phone),
     "card": _check_match(lambda match: _is_card(match[0])),
     "iban": _check_iban,
-    "git_user": _check_match(_is_person_name),
+    "git_user": _check_match(
+        lambda match: not re.search(r"(?i)\b(?:test|your|user|name|bot|agent|ci)\b", match["value"])
+    ),
     "user_name": _check_user_name,
     "home_folder": _check_match(_is_home),
 }

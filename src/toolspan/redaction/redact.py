@@ -367,7 +367,9 @@ class SecretRedactor:
             self._note(_Replacement(finding.kind, placeholder, finding.rule, 0))
             self._path.pop()
             return name, placeholder
-        if strength is NameStrength.NONE or (strength is NameStrength.WEAK and not _is_random_text(value)):
+        if strength is NameStrength.NONE or (
+            strength is NameStrength.WEAK and not (isinstance(value, str) and len(value) < 512 and looks_random(value))
+        ):
             return name, self._redact_at(name, value)
         self._path.append(name)
         hidden = self._hide_value(value)
@@ -412,7 +414,3 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         end = len(text) if end < 0 else end
         yield start, end
         start = end + 1
-
-
-def _is_random_text(value: object) -> bool:
-    return isinstance(value, str) and len(value) < 512 and looks_random(value)

@@ -60,9 +60,13 @@ def fetch_store(store: LeasedStore | SessionStore | str) -> Path:
     with _lock(folder):
         copy = StoreCopy.load(folder) or StoreCopy(leased.url)
         leases = leased.list_leases()
-        streams = {_format_key(stream.key): stream for stream in leased.list_streams() if _is_safe(stream.key)}
+        streams = {
+            msgspec.json.encode(tuple(stream.key)).decode(): stream
+            for stream in leased.list_streams()
+            if _is_safe(stream.key)
+        }
         for name in copy.streams.keys() - streams.keys():
-            _remove_stream(folder, _parse_key(name))
+            _remove_stream(folder, StreamKey(*msgspec.json.decode(name, type=tuple[str, str, str])))
             del copy.streams[name]
         for name, stream in streams.items():
             copy.streams[name] = _update_stream(leased, folder, stream, copy.streams.get(name, (0, 0)))
@@ -106,14 +110,6 @@ def _main_path(folder: Path, key: StreamKey) -> Path:
 def _is_safe(key: StreamKey) -> bool:
     """Return whether the names of a project and a session can be those of files."""
     return all(name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name) for name in key[:2])
-
-
-def _format_key(key: StreamKey) -> str:
-    return msgspec.json.encode(tuple(key)).decode()
-
-
-def _parse_key(name: str) -> StreamKey:
-    return StreamKey(*msgspec.json.decode(name, type=tuple[str, str, str]))
 
 
 @contextmanager

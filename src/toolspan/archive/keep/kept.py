@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
 
 from msgspec import Struct
 
@@ -418,7 +417,11 @@ def _write_restored(
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=".toolspan-")
         try:
             with os.fdopen(handle, "wb") as out, open_kept_file(path, is_compressed=is_compressed) as stream:
-                pieces = _lines(stream) if rewrite is not None and is_text else iter(lambda: stream.read(_PIECE), b"")
+                pieces = (
+                    iter(stream.readline, b"")
+                    if rewrite is not None and is_text
+                    else iter(lambda: stream.read(_PIECE), b"")
+                )
                 for piece in pieces:
                     out.write(rewrite.rewrite(piece) if rewrite is not None and is_text else piece)
             if target.exists() and not replace and _digest(target) != _digest(Path(name)):
@@ -428,10 +431,6 @@ def _write_restored(
             Path(name).unlink(missing_ok=True)
     except OSError as error:
         raise ToolspanError(f"{error.filename or target}: {error.strerror or error}") from error
-
-
-def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    return iter(stream.readline, b"")
 
 
 def _digest(path: Path) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import glob
 import hashlib
 import os
 import shutil
@@ -341,7 +342,7 @@ class Store:
         """Return the old versions of a kept file, which are compressed, by number."""
         name = kept.relative_to(self.folder)
         folder = self.folder / VERSIONS_NAME / name.parent
-        pattern = f"{_escape(name.name.removesuffix('.zst'))}.zst.*"
+        pattern = f"{glob.escape(name.name.removesuffix('.zst'))}.zst.*"
         paths = {path.suffix[1:]: path for path in folder.glob(pattern) if path.suffix[1:].isdigit()}
         return {int(number): paths[number] for number in sorted(paths, key=int)}
 
@@ -437,7 +438,3 @@ def _is_compressible(name: str, size: int) -> bool:
         return parse_file_name(f"{name}.zst").role == role
     is_read = name.endswith((".meta.json", "toolspan-hooks.jsonl", ".json"))
     return size > _SMALL_BYTES and not is_read
-
-
-def _escape(name: str) -> str:
-    return "".join(f"[{char}]" if char in "*?[" else char for char in name)

@@ -111,7 +111,8 @@ def merge_sandbox_settings(
     platforms = _first(layer.settings.enabled_platforms for layer in managed)
     domain_layers = managed if managed_domains_only else all_layers
     credentials = [(layer.folder, layer.settings.credentials) for layer in all_layers]
-    is_supported = platforms is None or _platform_name() in platforms
+    platform = {"darwin": "macos", "win32": "windows"}.get(sys.platform, "linux")
+    is_supported = platforms is None or platform in platforms
     enabled = _first(block.enabled for block in blocks) if is_supported else False
     return enabled, Sandbox(
         strict=strict,
@@ -212,7 +213,3 @@ def _rule_domains(rules: Sequence[Rule]) -> Iterator[str]:
 
 def _first(values: Iterable[_T | None]) -> _T | None:
     return next((value for value in values if value is not None), None)
-
-
-def _platform_name() -> str:
-    return {"darwin": "macos", "win32": "windows"}.get(sys.platform, "linux")
