@@ -18,12 +18,7 @@ from toolspan.analysis.recovery import ChainLink, RecoveryChain
 from toolspan.archive.call_detail import CallDetail, Neighbour, call_ids, result_summary
 from toolspan.archive.calls import TimedCall
 from toolspan.archive.words import VOICES, format_count, format_duration, join_parts, plain_line, plain_lines
-from toolspan.cli.output import (
-    STATE_STYLES,
-    diff_line,
-    fact_lines,
-    format_time,
-)
+from toolspan.cli.output import STATE_STYLES, diff_line, fact_lines, format_time
 from toolspan.errors import SourceError
 from toolspan.formats.registry import is_default_file, relative_to_folder
 from toolspan.formats.source import to_path

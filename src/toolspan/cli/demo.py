@@ -13,13 +13,7 @@ import anyio
 import click
 
 from toolspan.archive.words import format_duration
-from toolspan.cli.output import (
-    STATE_STYLES,
-    escape_markup,
-    make_console,
-    print_json,
-    program_name,
-)
+from toolspan.cli.output import STATE_STYLES, escape_markup, make_console, print_json, program_name
 from toolspan.runtime.hooks.callbacks import Hooks
 from toolspan.runtime.permissions import PolicyStack, Rules
 from toolspan.runtime.process import become_subreaper

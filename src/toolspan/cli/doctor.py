@@ -12,13 +12,7 @@ from toolspan.archive.retention import find_retention
 from toolspan.archive.sources import current_folder, locate_files, newest_session_here
 from toolspan.archive.words import format_count
 from toolspan.cli.machine import print_cache, print_sandbox
-from toolspan.cli.output import (
-    escape_markup,
-    make_console,
-    make_table,
-    print_json,
-    warn,
-)
+from toolspan.cli.output import escape_markup, make_console, make_table, print_json, warn
 from toolspan.cli.select import REPORTER, last_option, names_argument
 from toolspan.errors import MissingExtra, ToolspanError
 from toolspan.formats.registry import FORMAT_NAMES, get_format

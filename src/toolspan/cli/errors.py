@@ -15,14 +15,7 @@ from toolspan.analysis.errors import ErrorGroup
 from toolspan.analysis.recovery import CHAIN_WORDS
 from toolspan.archive.answers import Rows
 from toolspan.archive.archive import Archive
-from toolspan.archive.errors import (
-    GROUPINGS,
-    SORT_COLUMNS,
-    TOTAL_SORT_COLUMNS,
-    ErrorGrouping,
-    ErrorGroups,
-    ErrorTotals,
-)
+from toolspan.archive.errors import GROUPINGS, SORT_COLUMNS, TOTAL_SORT_COLUMNS, ErrorGrouping, ErrorGroups, ErrorTotals
 from toolspan.archive.filters import Filter
 from toolspan.archive.words import format_count, format_duration, shorten_line, shorten_middle
 from toolspan.cli import lists, select

@@ -12,10 +12,7 @@ from toolspan.cli.filters import filter_options
 from toolspan.cli.output import print_json
 from toolspan.cli.write import make_redactor, print_redaction, redaction_options, write_output, write_page
 from toolspan.export.export import export_sessions
-from toolspan.export.session_export import (
-    EXPORT_FORMATS,
-    ExportFormat,
-)
+from toolspan.export.session_export import EXPORT_FORMATS, ExportFormat
 from toolspan.redaction.redact import SecretRedactor
 
 

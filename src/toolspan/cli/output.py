@@ -17,13 +17,7 @@ import click
 from click.decorators import FC
 from msgspec import Struct
 
-from toolspan.archive.words import (
-    format_count,
-    plain_line,
-    plain_lines,
-    replace_unprintable,
-    shorten_line,
-)
+from toolspan.archive.words import format_count, plain_line, plain_lines, replace_unprintable, shorten_line
 from toolspan.cli.pager import pager_width
 from toolspan.reading.rows import encode_json_line
 from toolspan.types.span import parse_timestamp

@@ -14,12 +14,7 @@ from toolspan.archive.archive import Archive
 from toolspan.archive.clock import now
 from toolspan.archive.overview import CLOCK_TOLERANCE, Overview
 from toolspan.archive.words import format_count, format_duration, format_states, shorten_line
-from toolspan.cli.output import (
-    escape_markup,
-    format_time,
-    make_console,
-    print_json,
-)
+from toolspan.cli.output import escape_markup, format_time, make_console, print_json
 from toolspan.cli.sample import demo_command, sample_folder
 from toolspan.cli.select import REPORTER
 from toolspan.errors import ToolspanError

@@ -20,14 +20,7 @@ from toolspan.archive.archive import Archive
 from toolspan.archive.sources import locate_files
 from toolspan.archive.why import PermissionExplanation, explanation_rows
 from toolspan.archive.words import format_count
-from toolspan.cli.output import (
-    combine_options,
-    escape_markup,
-    make_console,
-    markup_line,
-    print_json,
-    warn,
-)
+from toolspan.cli.output import combine_options, escape_markup, make_console, markup_line, print_json, warn
 from toolspan.cli.policy_suggest import suggest
 from toolspan.cli.profile_type import ProfileType
 from toolspan.cli.select import REPORTER, fetch_stores

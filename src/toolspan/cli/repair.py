@@ -9,12 +9,7 @@ import click
 from toolspan.archive.doctor import RepairAnswer, repair_session
 from toolspan.archive.sources import locate_files, newest_session_here
 from toolspan.archive.words import format_count
-from toolspan.cli.output import (
-    escape_markup,
-    make_console,
-    make_table,
-    print_json,
-)
+from toolspan.cli.output import escape_markup, make_console, make_table, print_json
 from toolspan.cli.select import REPORTER, complete_session
 from toolspan.errors import Ambiguous
 from toolspan.formats.source import to_path

@@ -10,26 +10,12 @@ import click
 import msgspec
 
 from toolspan.archive.words import format_count, plain_line
-from toolspan.cli.output import (
-    combine_options,
-    escape_markup,
-    make_console,
-    markup_line,
-    print_json,
-    warn,
-)
+from toolspan.cli.output import combine_options, escape_markup, make_console, markup_line, print_json, warn
 from toolspan.cli.process import cancel_on_signal
 from toolspan.cli.profile_type import ProfileType
 from toolspan.cli.select import REPORTER, complete_session, fetch_stores
 from toolspan.errors import ToolspanError
-from toolspan.replay import (
-    Replay,
-    ReplayDifference,
-    ReplayLimits,
-    ReplayOutcome,
-    ScratchProject,
-    open_scratch,
-)
+from toolspan.replay import Replay, ReplayDifference, ReplayLimits, ReplayOutcome, ScratchProject, open_scratch
 from toolspan.replay.replay import recorded_folder, recorded_version
 from toolspan.replay.scratch import MAX_BYTES
 from toolspan.replay.source import choose_source, read_session

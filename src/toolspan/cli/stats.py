@@ -14,13 +14,7 @@ from toolspan.archive.stats import GROUPINGS, SORT_ALIASES, SORT_COLUMNS, Stats
 from toolspan.archive.words import format_count, format_duration, format_states, shorten_middle
 from toolspan.cli import lists, select
 from toolspan.cli.filters import NameChoice, filter_options
-from toolspan.cli.output import (
-    TargetCell,
-    make_console,
-    make_table,
-    print_json,
-    time_zone,
-)
+from toolspan.cli.output import TargetCell, make_console, make_table, print_json, time_zone
 from toolspan.types.session import Tokens
 
 _NARROW_WIDTH = 100

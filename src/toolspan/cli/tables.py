@@ -5,13 +5,7 @@ from __future__ import annotations
 import click
 
 from toolspan.archive.words import format_count
-from toolspan.cli.output import (
-    make_console,
-    make_table,
-    print_json,
-    progress_bar,
-    warn,
-)
+from toolspan.cli.output import make_console, make_table, print_json, progress_bar, warn
 from toolspan.cli.select import fetch_stores
 from toolspan.tables.engines import EngineName
 

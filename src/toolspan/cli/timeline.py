@@ -16,14 +16,7 @@ from toolspan.archive.call_detail import result_summary
 from toolspan.archive.words import format_count, format_duration, join_parts, plain_line, plain_lines
 from toolspan.cli.call_detail import AUTHOR_STYLES, RowFormat, call_text, event_note
 from toolspan.cli.lists import MIN_FOLDED_ROWS, fold_note
-from toolspan.cli.output import (
-    MIN_BODY_WIDTH,
-    STATE_STYLES,
-    TIME_COLUMN_WIDTH,
-    cell_width,
-    format_time,
-    time_zone,
-)
+from toolspan.cli.output import MIN_BODY_WIDTH, STATE_STYLES, TIME_COLUMN_WIDTH, cell_width, format_time, time_zone
 from toolspan.reading.history import short_id
 from toolspan.reading.timeline import (
     AgentTimeline,

@@ -19,19 +19,8 @@ from toolspan.archive.watch import find_follower, watch_updates
 from toolspan.archive.words import format_duration, plain_line, shorten_line
 from toolspan.cli import select
 from toolspan.cli.filters import filter_options
-from toolspan.cli.output import (
-    STATE_STYLES,
-    format_time,
-    make_console,
-    print_json,
-)
-from toolspan.reading.follow import (
-    CallAppeared,
-    CallChanged,
-    FileReset,
-    FolderFollower,
-    FollowUpdate,
-)
+from toolspan.cli.output import STATE_STYLES, format_time, make_console, print_json
+from toolspan.reading.follow import CallAppeared, CallChanged, FileReset, FolderFollower, FollowUpdate
 from toolspan.reading.rows import make_call_row
 from toolspan.types.span import Notification, Span, parse_timestamp
 from toolspan.types.state import OPEN_STATES, STATE_SYMBOLS

@@ -12,20 +12,9 @@ from typing import Literal
 
 import anyio
 
-from toolspan.cli.prompt.terminal import (
-    Terminal,
-    ask_questions,
-    cut_middle,
-    style_pieces,
-)
+from toolspan.cli.prompt.terminal import Terminal, ask_questions, cut_middle, style_pieces
 from toolspan.errors import ToolspanError
-from toolspan.integrations.grants import (
-    DECISION_SOURCES,
-    GrantOffer,
-    GrantWriter,
-    SessionPermissions,
-    abbreviate_home,
-)
+from toolspan.integrations.grants import DECISION_SOURCES, GrantOffer, GrantWriter, SessionPermissions, abbreviate_home
 from toolspan.integrations.web_approver import GrantScope
 from toolspan.runtime.outcome import approval_message
 from toolspan.runtime.permissions.decide import PermissionRequest
