@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import click
@@ -19,35 +16,25 @@ from toolspan.archive.errors import GROUPINGS, SORT_COLUMNS, TOTAL_SORT_COLUMNS,
 from toolspan.archive.filters import Filter
 from toolspan.archive.words import format_count, format_duration, shorten_line, shorten_middle
 from toolspan.cli import lists, select
+from toolspan.cli.error_groups import NARROW_WIDTH, command_lines, group_lines, wrap_parts
 from toolspan.cli.filters import NameChoice, filter_options
 from toolspan.cli.output import (
     TargetCell,
-    cell_width,
     escape_markup,
-    format_time,
     make_console,
     make_table,
-    markup_line,
     print_json,
     shorten_target,
     time_zone,
 )
-from toolspan.cli.sample import demo_command
-from toolspan.cli.select import name_as_typed
 from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.state import State
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
-_NARROW_WIDTH = 90
 _SMALL_SHARE = 0.1
 """Smaller shares are shown with a decimal."""
-_MAX_REASONS = 3
-_MIN_LOST_MS = 1_000
-_INDENT = " " * 7
-_MIN_WIDTH = 20
-_SHELL_WORDS = re.compile(r"(?:[^\s'\"\\]|\\.|'[^']*'|\"[^\"]*\")+")
 
 
 @click.command("errors")
@@ -74,15 +61,9 @@ _SHELL_WORDS = re.compile(r"(?:[^\s'\"\\]|\\.|'[^']*'|\"[^\"]*\")+")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per group.")
 @filter_options
 def command(
-    *,
-    archive: Archive,
-    by: ErrorGrouping | None,
-    recovered: bool | None,
-    limit: int,
-    sort: str | None,
-    as_json: bool,
+    *, archive: Archive, by: ErrorGrouping | None, recovered: bool | None, limit: int, sort: str | None, as_json: bool,
     call_filter: Filter,
-) -> None:
+) -> None:  # fmt: skip
     """Group unsuccessful calls by cause: the program that failed and its error message.
 
     Each group shows when it occurred, advice, how later calls recovered from it, and the command
@@ -108,7 +89,7 @@ def command(
 def _print_totals(rows: Rows[ErrorTotals], by: str, names: Sequence[str]) -> None:
     out = make_console()
     numbers = ("unsuccessful", "calls", "share", "recovered", "lost")
-    shown = [name for name in numbers if out.width >= _NARROW_WIDTH or name in numbers[:3]]
+    shown = [name for name in numbers if out.width >= NARROW_WIDTH or name in numbers[:3]]
     shown = [name for name in shown if by != "kind" or name not in ("calls", "share")]
     columns = (by.replace("-", " "), *shown, "causes", "most frequent")
     table = make_table(*columns, right=(*shown, "causes"), cut=("most frequent",))
@@ -141,7 +122,7 @@ def _print_groups(groups: ErrorGroups, limit: int, verb: str, names: Sequence[st
     lines: list[str] = []
     visible_groups = causes[: limit or None]
     for group in visible_groups:
-        lines += ["", *_group_lines(group, out)]
+        lines += ["", *group_lines(group, out)]
     lines.append("")
     if hidden := len(causes) - len(visible_groups):
         lines.append(f"{format_count(hidden, 'more group')} (--limit 0: all)")
@@ -151,7 +132,7 @@ def _print_groups(groups: ErrorGroups, limit: int, verb: str, names: Sequence[st
         if len(note) + len(group.command) < out.width:
             lines.append(f"{note} {escape_markup(group.command)}")
         else:
-            lines += [*_wrap([note], out), *_command_lines(group.command, out.width)]
+            lines += [*wrap_parts([note], out), *command_lines(group.command, out.width)]
     # perf: one print is much faster. The lines are already wrapped.
     out.print("\n".join(lines), soft_wrap=True)
     if groups:
@@ -200,70 +181,3 @@ def _headline(groups: Sequence[ErrorGroup], calls: int, verb: str, sort: str | N
     if ways:
         how = ", ".join(f"{CHAIN_WORDS[name]} {n:,}" for name, n in ways.most_common())
         yield f"[dim]recovered by: {how}[/]"
-
-
-def _group_lines(group: ErrorGroup, out: Console) -> Iterator[str]:
-    for parts in _group_parts(group, out.width):
-        yield from _wrap(parts, out)
-    yield from _command_lines(demo_command(group.command), out.width)
-
-
-def _group_parts(group: ErrorGroup, width: int) -> Iterator[list[str]]:
-    """Yield the lines about a group, each in parts that share a line only if there is room."""
-    example = group.example
-    who = group.program or group.tool
-    first, last = (format_time(at) for at in (group.first, group.last))
-    when = f"last {last}" if first == last else f"{first} to {last}, {group.trend}"
-    what = f"[bold red]{group.count:>5}×[/] [bold]{escape_markup(who)}[/]  {KIND_WORDS.get(group.kind, group.kind)}"
-    yield [what, f"[dim]{format_count(group.sessions, 'session')}, {when}[/]"]
-    for reason in group.reasons[:_MAX_REASONS]:
-        yield [f"{_INDENT}you said: {markup_line(reason, width - 18)}"]
-    if (text := group.message or example.message) and not group.reasons:
-        yield [f"{_INDENT}{markup_line(text, width - 8)}"]
-    if group.solution:
-        yield [f"{_INDENT}[dim]{group.cause}.[/]", f"[green]{group.solution}.[/]"]
-    if group.background:
-        yield [f"{_INDENT}{group.background:,} of these failed later, in the background"]
-    place = f"{shorten_line(PurePath(example.file).name, 14)}:{example.request_line or example.result_line}"
-    where = f"[dim]· e.g. {escape_markup(example.id)} in {escape_markup(place)}[/]"
-    tokens = format_count(group.lost_tokens, "token") if group.lost_tokens else ""
-    lost = " and ".join(filter(None, (format_duration(group.lost_ms) if group.lost_ms >= _MIN_LOST_MS else "", tokens)))
-    where = f"[dim]{f'· lost {lost} ' if lost else ''}[/]{where}"
-    if not group.recovered:
-        yield [f"{_INDENT}not recovered {where}"]
-        return
-    ways = [f"{CHAIN_WORDS[name]} {n}" for name, n in group.recovered_by.items()]
-    how = CHAIN_WORDS[next(iter(group.recovered_by))] if len(ways) == 1 else ", ".join(ways)
-    yield [f"{_INDENT}recovered [bold]{group.recovered:,}[/] of {group.count:,}{f': {how}' if ways else ''}", where]
-
-
-def _wrap(parts: Sequence[str], out: Console) -> Iterator[str]:
-    """Yield lines that fit on the screen: all parts on one line if possible, otherwise one part per line."""
-    from rich.text import Text
-
-    separator = "  " if "×" in parts[0] else " "
-    line = separator.join(parts)
-    may_share = len(parts) == 1 or out.width >= _NARROW_WIDTH
-    if may_share and cell_width(Text.from_markup(line).plain) <= out.width:
-        yield line
-        return
-    for part in (parts[0], *(f"{_INDENT}{part}" for part in parts[1:])):
-        text = Text.from_markup(part)
-        indent = len(text.plain) - len(text.plain.lstrip())
-        for n, piece in enumerate(text[indent:].wrap(out, max(out.width - len(_INDENT), _MIN_WIDTH))):
-            piece.rstrip()
-            yield f"{_INDENT if n else ' ' * indent}{piece.markup}"
-
-
-def _command_lines(command: str, width: int) -> Iterator[str]:
-    """Yield a command that can be copied; a long one continues after a backslash."""
-    lines = [_INDENT]
-    for word in _SHELL_WORDS.findall(command):
-        if (url := name_as_typed(word)) != word:
-            word = shlex.quote(url)  # noqa: PLW2901 - not the local copy of a store
-        if len(lines[-1]) + len(word) + 3 > width and lines[-1].strip():
-            lines.append(f"{_INDENT}  ")
-        lines[-1] += word if not lines[-1].strip() else f" {word}"
-    for line in lines[:-1]:
-        yield f"[dim]{escape_markup(line)} \\\\[/]"
-    yield f"[dim]{escape_markup(lines[-1])}[/]"

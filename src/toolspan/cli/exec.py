@@ -6,26 +6,24 @@ import json
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, suppress
 
 import anyio
 import click
 import msgspec
-from msgspec import structs
 
 from toolspan.cli.app import EXIT_OUTPUT_CLOSED
 from toolspan.cli.host import HostOptions, host_options, make_session, new_source, open_terminal
-from toolspan.cli.process import EarlyExit, FaultReporter, JsonRow, StandardOutput, handle_signals
+from toolspan.cli.process import EarlyExit, handle_signals
+from toolspan.cli.session_output import EventPrinter
 from toolspan.errors import ToolspanError
 from toolspan.integrations.mcp_client.protocol import replace_lone_surrogates
 from toolspan.runtime.process import become_subreaper
 from toolspan.runtime.process.output import stream_from_thread
 from toolspan.session import Session
-from toolspan.session.models.history import valid_call_id
 from toolspan.session.recording import StoreOptions
 from toolspan.session.storage import find_source
-from toolspan.types.events import Duplicate, Finished, LiveEvent, Relayed, Requested
 
 _READ_SIZE = 1 << 16
 
@@ -81,64 +79,6 @@ async def _run_exec(options: HostOptions, model: str | None, resume: str | None,
                     break
             group.cancel_scope.cancel()
     return early_exit.exit_code or 0
-
-
-class EventPrinter(StandardOutput):
-    """Printer for a session's results and events as JSON lines."""
-
-    def __init__(self, *, events: bool) -> None:
-        super().__init__("toolspan exec")
-        self._include_events = events
-        self._fault_reporter = FaultReporter("toolspan exec")
-        self._sent_ids: dict[object, str] = {}
-
-    def remember_ids(self, message: Mapping[str, object]) -> None:
-        """Remember the ids that the session replaces because the API does not accept them; rows keep those sent."""
-        inner = message.get("message")
-        content = (inner if isinstance(inner, Mapping) else message).get("content")
-        for block in content if isinstance(content, list) else [message]:
-            if isinstance(block, Mapping) and isinstance(sent_id := block.get("id"), str):
-                self._sent_ids[valid_call_id(sent_id)] = sent_id
-
-    def write_row(self, row: JsonRow) -> None:
-        """Print a row, with the call id as it was sent."""
-        if row.get("tool_use_id") in self._sent_ids:
-            row["tool_use_id"] = self._sent_ids[row["tool_use_id"]]
-        super().write_row(row)
-
-    def on_session_start(self, session: Session) -> None:
-        """Print the results that interrupted calls got; with `--events`, first the session and its tools."""
-        if self._include_events:
-            self.write_row({
-                "type": "system",
-                "subtype": "init",
-                "session_id": session.session_id,
-                "cwd": str(session.cwd),
-                "profile": session.profile.name,
-                "transcript": None if session.transcript is None else str(session.transcript),
-                "tools": [str(schema["name"]) for schema in session.schemas()],
-                **session.describe_sandbox(),
-            })  # fmt: skip
-        for call_id, content in session.recovered_results.items():
-            row: JsonRow = {"type": "result", "tool_use_id": call_id, "is_error": True, "content": content}
-            self.write_row({**row, "state": "interrupted"})
-
-    def close(self) -> None:
-        """Report faults that were counted but not printed."""
-        self._fault_reporter.close()
-
-    def on_event(self, event: LiveEvent) -> None:
-        """Print results, and other events with `--events`. Faults go to standard error."""
-        if self._include_events:
-            self.write_row(_event_row(event))
-        match event:
-            case Finished():
-                self.write_row(_result_row(event))
-            case Duplicate():
-                message = f"call {event.call_id} is a duplicate and is not run again"
-                self.write_row({"type": "error", "tool_use_id": event.call_id, "message": message})
-            case _:
-                self._fault_reporter.on_event(event)
 
 
 async def _watch_output(early_exit: EarlyExit) -> None:
@@ -215,48 +155,3 @@ def _split_lines(source: int) -> Iterator[bytes]:
         rest.append(last)
     if any(rest):
         yield b"".join(rest)
-
-
-def _result_row(finished: Finished) -> JsonRow:
-    span = finished.span
-    row: JsonRow = {"type": "result", "tool_use_id": span.id}
-    if span.result is not None and span.result.is_error is not None:
-        row["is_error"] = span.result.is_error
-    row["content"] = finished.content
-    if finished.structured is not None:
-        row["toolUseResult"] = finished.structured
-    row["state"] = span.state
-    if span.error_kind is not None:
-        row["error_kind"] = span.error_kind
-    if finished.structured_output is not None:
-        row["structured_output"] = finished.structured_output
-    if finished.contexts:
-        row["contexts"] = [context.text for context in finished.contexts]
-    row["duration_ms"] = round(finished.duration_ms, 3)
-    return row
-
-
-def _event_row(event: LiveEvent) -> JsonRow:
-    kind = str(type(event).__struct_config__.tag)
-    match event:
-        case Finished():
-            return {"type": kind, "tool_use_id": event.call_id, "state": event.span.state}
-        case Requested():
-            call = event.call
-            row: JsonRow = {"type": kind, "tool_use_id": call.id, "name": call.tool}
-            row["input"] = _to_plain_dict(call.arguments)
-            row["at"] = event.at
-            if event.recovers is not None:
-                row["recovered_from"] = event.recovers
-            return row
-        case Relayed():
-            below = {"parent_tool_use_id": event.call_id, "agent_id": event.agent_id}
-            return {**_event_row(event.event), **below}
-        case _:
-            fields = structs.asdict(event)
-            named = {"tool_use_id" if k == "call_id" else k: v for k, v in fields.items()}
-            return {"type": kind, **{k: _to_plain_dict(v) for k, v in named.items() if v is not None}}
-
-
-def _to_plain_dict(value: object) -> object:
-    return dict(value) if isinstance(value, Mapping) else value

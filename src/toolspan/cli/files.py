@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
@@ -82,20 +82,7 @@ _CONFIDENCE_STYLES: dict[Confidence, str] = {
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @filter_options
 def command(
-    names: tuple[str, ...],
-    *,
-    path: str | None,
-    last: bool,
-    with_diff: bool,
-    content: bool,
-    before: str | None,
-    after: str | None,
-    contents: bool,
-    between: tuple[str, str] | None,
-    limit: int,
-    sort: str | None,
-    as_json: bool,
-    call_filter: Filter,
+    names: tuple[str, ...], *, path: str | None, last: bool, as_json: bool, call_filter: Filter, **options: Any
 ) -> None:
     """Show what calls did to files.
 
@@ -110,8 +97,7 @@ def command(
     path = paths[0] if paths else None
     archive = Archive(*transcripts, last=last, reporter=select.REPORTER)
     try:
-        _show_files(archive, path, call_filter, content=content, contents=contents, before=before, after=after,
-                    between=between, with_diff=with_diff, limit=limit, sort=sort, as_json=as_json)  # fmt: skip
+        _show_files(archive, path, call_filter, as_json=as_json, **options)
     except Ambiguous as error:
         rows = archive.files(call_filter, name=path, sort="changes")
         if as_json or not rows:

@@ -27,7 +27,8 @@ from toolspan.cli.host import (
 from toolspan.cli.output import combine_options, warn
 from toolspan.cli.process import EarlyExit, StandardOutput, handle_signals
 from toolspan.cli.prompt.terminal import Terminal
-from toolspan.cli.run_live import JsonOutput, SessionDisplay, StreamJsonOutput, TextOutput, run_conversation
+from toolspan.cli.run_live import SessionDisplay, run_conversation
+from toolspan.cli.session_output import JsonOutput, StreamJsonOutput, TextOutput
 from toolspan.errors import ToolspanError
 from toolspan.runtime.process import become_subreaper
 from toolspan.session import Agent, AgentLimits, SpendingLimits, TurnResult

@@ -1,4 +1,4 @@
-"""The output of `toolspan run`: plain text, JSON, or a conversation at the terminal.
+"""The conversation of `toolspan run` at the terminal.
 
 Start at `run_conversation` and `TerminalDisplay`. Text from models and tools is always escaped before it reaches the
 terminal.
@@ -9,28 +9,27 @@ from __future__ import annotations
 import signal
 import sys
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import anyio
 import click
-import msgspec
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from toolspan.archive.call_detail import result_diff
 from toolspan.archive.words import format_duration, plain_line
-from toolspan.cli.output import STATE_STYLES, diff_line, make_console, warn
-from toolspan.cli.process import FaultReporter, JsonRow, StandardOutput, handle_signals
+from toolspan.cli.output import STATE_STYLES, diff_line, make_console
+from toolspan.cli.process import FaultReporter, handle_signals
 from toolspan.cli.prompt.terminal import Terminal
+from toolspan.cli.session_output import TextOutput, describe_retry, server_states
 from toolspan.session import Agent, Session, TurnResult
 from toolspan.session.models.base import BlockDone, ModelEvent, Retrying, TextDelta, ThinkingDelta
 from toolspan.types.events import Decided, Finished, LiveEvent, PermissionRequested, Relayed, Requested, Started
 from toolspan.types.ids import CallId
-from toolspan.types.span import Call, Span
+from toolspan.types.span import Call
 from toolspan.types.state import STATE_SYMBOLS
 from toolspan.types.visible_text import escape_invisible
 
@@ -43,131 +42,6 @@ _HELP_TEXT = "/exit or Ctrl-D quits, Ctrl-C interrupts a turn, \\ at the end of 
 _MAX_DIFF_LINES = 40
 _STATES_WITH_REASON = frozenset({"failed", "denied", "blocked_by_hook", "timed_out"})
 _MAX_STATUS_ROWS = 8
-_RESULT_SUBTYPES = {"completed": "success"} | {
-    reason: f"error_{reason}"
-    for reason in (
-        "max_turns",
-        "max_budget_usd",
-        "max_budget_tokens",
-        "max_seconds",
-        "max_calls",
-        "max_structured_output_retries",
-    )
-}
-
-
-def _describe_retry(event: Retrying) -> str:
-    wait = f"retrying in {event.wait_s:.1f} s ({event.attempt} of {event.max_retries})"
-    return f"{event.failure.describe()}; {wait}"
-
-
-class TextOutput:
-    """Output that prints the model's final text."""
-
-    def __init__(self, out: StandardOutput) -> None:
-        self.out = out
-        self._fault_reporter = FaultReporter()
-        self._session: Session | None = None
-
-    def on_session_start(self, session: Session, *, model: str, mode: str) -> None:  # noqa: ARG002 - the same for all displays
-        """Store the session."""
-        self._session = session
-
-    def on_model_event(self, event: ModelEvent) -> None:
-        """Warn about retries."""
-        if isinstance(event, Retrying):
-            warn(_describe_retry(event))
-
-    def on_event(self, event: LiveEvent) -> None:
-        """Report faults."""
-        self._fault_reporter.on_event(event)
-
-    def on_turn_end(self, ended: TurnResult) -> None:
-        """Print the final text. Errors go to standard error."""
-        if ended.output is not None:
-            self.out.write(msgspec.json.encode(ended.output) + b"\n")
-        elif ended.text:
-            self.out.write(ended.text.encode("utf-8", "replace") + b"\n")
-        if ended.error is not None:
-            warn(ended.error)
-
-    def close(self) -> None:
-        """Report faults that were counted but not printed."""
-        self._fault_reporter.close()
-
-
-class JsonOutput(TextOutput):
-    """Output that prints one JSON object at the end."""
-
-    def __init__(self, out: StandardOutput) -> None:
-        super().__init__(out)
-        self._denied_spans: list[Span] = []
-
-    def on_event(self, event: LiveEvent) -> None:
-        """Collect denied calls, because compaction may remove them from the session."""
-        super().on_event(event)
-        if isinstance(event, Finished) and event.span.state == "denied":
-            self._denied_spans.append(event.span)
-
-    def on_turn_end(self, ended: TurnResult) -> None:
-        """Print the reply, tokens and denied calls of the turn as one JSON object."""
-        if self._session is not None:
-            self.out.write_row(_end_row(self._session, ended, self._denied_spans))
-
-
-class StreamJsonOutput(JsonOutput):
-    """Output that prints JSON lines in the same shape as `claude --output-format stream-json`."""
-
-    def on_session_start(self, session: Session, *, model: str, mode: str) -> None:
-        """Print the init line."""
-        self._session = session
-        session.conversation.on_block = self._write_block
-        self.out.write_row({
-            "type": "system",
-            "subtype": "init",
-            "cwd": str(session.cwd),
-            "session_id": session.session_id,
-            "tools": [str(schema["name"]) for schema in session.schemas()],
-            "mcp_servers": [{"name": name, "status": state} for name, state in _server_states(session).items()],
-            "model": model,
-            "permissionMode": mode,
-            "claude_code_version": session.profile.shape.version,
-            "uuid": str(uuid.uuid4()),
-            "transcript": None if session.transcript is None else str(session.transcript),
-            **session.describe_sandbox(),
-        })  # fmt: skip
-
-    def on_model_event(self, event: ModelEvent) -> None:
-        """Print retries."""
-        if isinstance(event, Retrying) and self._session is not None:
-            self.out.write_row({
-                "type": "system",
-                "subtype": "api_retry",
-                "attempt": event.attempt,
-                "max_retries": event.max_retries,
-                "retry_delay_ms": round(event.wait_s * 1000),
-                "error_status": event.failure.status,
-                "error": event.failure.kind,
-                "session_id": self._session.session_id,
-                "uuid": str(uuid.uuid4()),
-            })  # fmt: skip
-
-    def on_event(self, event: LiveEvent) -> None:
-        """Print the results of calls, including subagents' calls."""
-        super().on_event(event)
-        if isinstance(event, Finished) and self._session is not None and not event.span.deferred:
-            self.out.write_row(_result_row(self._session, event))
-        elif isinstance(event, Relayed) and isinstance(event.event, Finished) and self._session:
-            below = {"parent_tool_use_id": event.call_id, "agent_id": event.agent_id}
-            self.out.write_row({**_result_row(self._session, event.event), **below})
-
-    def _write_block(self, head: Mapping[str, object], block: Mapping[str, object]) -> None:
-        if self._session is not None:
-            message = {
-                "id": head.get("id"), "type": "message", "role": "assistant", "model": head.get("model"),
-                "content": [block], "stop_reason": None, "stop_sequence": None, "usage": head.get("usage") or {},
-            }  # fmt: skip
-            self.out.write_row({"type": "assistant", "message": message, **_session_keys(self._session)})
 
 
 @dataclass(slots=True)
@@ -204,7 +78,7 @@ class TerminalDisplay:
         if count := len(session.conversation.messages):
             message = f"resuming {session.session_id}, {count} messages"
             self._out.print(Text(message, "dim"))
-        for name, state in _server_states(session).items():
+        for name, state in server_states(session).items():
             if state == "failed":
                 self._out.print(Text(f"MCP server {escape_invisible(name)} is not available", "yellow"))
         self._out.print(Text(_HELP_TEXT, "dim"))
@@ -225,7 +99,7 @@ class TerminalDisplay:
                 self._is_thinking = False
                 self._end_line()
             case Retrying():
-                self._print_line(Text(f"! {escape_invisible(_describe_retry(event))}", "yellow"))
+                self._print_line(Text(f"! {escape_invisible(describe_retry(event))}", "yellow"))
             case _:
                 pass
 
@@ -437,52 +311,3 @@ async def _wait_for_input(terminal: Terminal, display: TerminalDisplay, session:
             typed = None if is_exit else "\n".join([*lines, line or ""]).strip()
             group.cancel_scope.cancel()
     return typed
-
-
-def _result_row(session: Session, finished: Finished) -> JsonRow:
-    result = finished.span.result
-    block: JsonRow = {"tool_use_id": finished.call_id, "type": "tool_result", "content": finished.content}
-    if result is not None and result.is_error is not None:
-        block["is_error"] = result.is_error
-    row: JsonRow = {"type": "user", "message": {"role": "user", "content": [block]}, **_session_keys(session)}
-    if finished.structured is not None:
-        row["tool_use_result"] = finished.structured
-    return row
-
-
-def _end_row(session: Session, ended: TurnResult, denied: Sequence[Span]) -> JsonRow:
-    row: JsonRow = {
-        "type": "result",
-        "subtype": _RESULT_SUBTYPES.get(ended.reason, "error_during_execution"),
-        "is_error": ended.is_error,
-        "duration_ms": round(ended.duration_ms),
-        "duration_api_ms": round(ended.api_ms),
-        "num_turns": ended.turns,
-        "result": ended.text,
-        "stop_reason": ended.stop_reason,
-        "session_id": session.session_id,
-        "usage": dict(ended.tokens),
-        "permission_denials": [
-            {"tool_name": span.tool, "tool_use_id": span.id, "tool_input": dict(span.call.arguments)} for span in denied
-        ],
-        "terminal_reason": ended.reason,
-        "uuid": str(uuid.uuid4()),
-    }
-    if ended.output is not None:
-        row["structured_output"] = ended.output
-    if ended.cost is not None:
-        row["total_cost_usd"] = ended.cost
-    if ended.error is not None:
-        row["errors"] = [ended.error]
-    if session.deferred_call is not None:
-        call = session.deferred_call
-        row["deferred_tool_use"] = {"id": call.id, "name": call.tool, "input": dict(call.arguments)}
-    return row
-
-
-def _server_states(session: Session) -> Mapping[str, str]:
-    return {} if session.settings is None else session.settings.server_states
-
-
-def _session_keys(session: Session) -> JsonRow:
-    return {"parent_tool_use_id": None, "session_id": session.session_id, "uuid": str(uuid.uuid4())}
