@@ -36,6 +36,13 @@ def test_the_newest_session_of_the_sample_is_always_the_same() -> None:
     assert "The nightly run broke at 03:10" in run("--demo", "show", "--last").output
 
 
+@pytest.mark.parametrize("command", ["show", "doctor", "repair"])
+def test_a_session_of_the_sample_is_the_default(command: str) -> None:
+    result = run("--demo", command, "--json", code=1 if command == "doctor" else 0)
+
+    assert "16d9c7a2-f584-4e3b-90c1-d2b8a5e7f463" in result.stdout
+
+
 def test_a_repair_changes_a_copy_of_the_sample(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOOLSPAN_NO_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(user / "cache"))

@@ -227,7 +227,7 @@ def newest_session_here() -> TranscriptFile:
         if has_working_folder(file, here):
             owner = owning_session(file)  # for a subagent, the session that started it
             return next((session for session in sessions if session.name.session_id == owner), file)
-    raise NotFound("this folder has no session; name a file, a folder or a session")
+    raise NotFound("this folder has no session; name a file, a folder or a session (toolspan sessions lists them)")
 
 
 def session_project(session: SessionFiles[Any]) -> str:

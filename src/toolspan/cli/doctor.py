@@ -9,10 +9,11 @@ import click
 from toolspan.archive.archive import Archive
 from toolspan.archive.doctor import check_files, repair_argument
 from toolspan.archive.retention import find_retention
-from toolspan.archive.sources import current_folder, locate_files, newest_session_here
+from toolspan.archive.sources import current_folder, locate_files
 from toolspan.archive.words import format_count
 from toolspan.cli.machine import print_cache, print_sandbox
 from toolspan.cli.output import escape_markup, make_console, make_table, print_json, warn
+from toolspan.cli.sample import default_session
 from toolspan.cli.select import REPORTER, last_option, names_argument
 from toolspan.errors import MissingExtra, ToolspanError
 from toolspan.formats.registry import FORMAT_NAMES, get_format
@@ -83,7 +84,7 @@ def command(
     if names or last:
         files, _ = locate_files(names, last=last, allow_unknown=True, reporter=REPORTER)
     else:
-        files = [newest_session_here()]
+        files = [default_session()]
     unhealthy = unreadable = count = 0
     for checked in check_files(Archive(*names, reporter=REPORTER).file_engine, files, roundtrip=roundtrip):
         count += 1

@@ -7,9 +7,10 @@ from collections import Counter
 import click
 
 from toolspan.archive.doctor import RepairAnswer, repair_session
-from toolspan.archive.sources import locate_files, newest_session_here
+from toolspan.archive.sources import locate_files
 from toolspan.archive.words import format_count
 from toolspan.cli.output import escape_markup, make_console, make_table, print_json
+from toolspan.cli.sample import default_session
 from toolspan.cli.select import REPORTER, complete_session
 from toolspan.errors import Ambiguous
 from toolspan.formats.source import to_path
@@ -30,7 +31,7 @@ def command(name: str | None, *, dry_run: bool, as_json: bool) -> None:
     result; nothing is run again.
     """
     if name is None:
-        path = newest_session_here().path
+        path = default_session().path
     else:
         files = locate_files((name,), allow_unknown=True, reporter=REPORTER)[0]
         paths = [file.path for file in files if file.name.role != "agent"] or [to_path(name)]

@@ -12,6 +12,8 @@ import click
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from toolspan.reading.discovery import TranscriptFile
+
 _FLAG = "--demo"
 _SAMPLE_KEY = "toolspan.sample"
 
@@ -37,6 +39,15 @@ def sample_folder() -> Path | None:
     ctx = click.get_current_context(silent=True)
     folder: Path | None = ctx.meta.get(_SAMPLE_KEY) if ctx else None
     return folder
+
+
+def default_session() -> TranscriptFile:
+    """Return the session that is checked and repaired without a name: the newest of this folder, or of the sample."""
+    from toolspan.archive.sources import newest_session, newest_session_here  # perf: `toolspan --help` needs neither
+
+    if not sample_folder():
+        return newest_session_here()
+    return next(file for file in newest_session() if file.name.role == "session")
 
 
 def demo_command(command: str) -> str:
