@@ -7,8 +7,8 @@ Each case starts the client once, in namespaces of its own with loopback only, a
 exec` gets the same calls in an equal folder. Prints rates per tool and the differences grouped by cause, and writes
 every difference as a JSON line to .scratch/explore/. With --record, the counts per tool go to measured.json, from which
 docs/compatibility.md is made. Needs the harness in $SHARED/oracle (default ../shared), clients
-installed by it into $ORACLE_SCRATCH (default /var/tmp/toolspan-oracle), and root. Exit code: 0, 1 below --min, 2 if
-something is missing.
+installed by it into $ORACLE_SCRATCH (default /var/tmp/toolspan-oracle), and root. Exit code: 0, 1 below --min or if no
+call was equal, 2 if something is missing.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def main(
             lowest = min(lowest, report.rate)
             if record and kind == "seed":
                 record_run(_MEASURED, report.to_counts(seed, version))
-    sys.exit(1 if lowest < minimum else 0)
+    sys.exit(1 if lowest < minimum or not lowest else 0)
 
 
 def generate_form_case(seed: int, version: str, number: int) -> Json:
