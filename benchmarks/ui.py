@@ -1,11 +1,12 @@
-"""Measure the web UI in a real browser, beside agentsview: first page, long lists, filter, sort, scrolling, memory.
+"""Measure the web UI in a real browser, beside agentsview: first page, long lists, filter, sort, scrolling, memory,
+restarts, abandoned queries, and sessions that grow.
 
 Needs an archive of transcripts and Chromium with its driver, and for the comparison the peers' prefix (see
 `peers.py`). Adds short sessions until the archive has `--sessions` of them, and one session with `--calls` calls; small
-numbers make a quick run. A session of `--growing` MB grows by 10 calls at a time. With `--scratch`, the archive and
-what the servers keep about it are used again. Prints Markdown tables, and all numbers with `--json`; with `--enforce`,
-exits with code 1 if a target is missed. All times are measured inside the page, but for the CPU time of servers. Start
-at `main`.
+numbers make a quick run. While a view is open, a session grows by a line a second for `--seconds`. Another session, of
+`--growing` MB, grows by 10 calls at a time. With `--scratch`, the archive and what the servers keep about it are used
+again. Prints Markdown tables, and all numbers with `--json`; with `--enforce`, exits with code 1 if a target is missed.
+All times are measured inside the page, but for the CPU time of servers. Start at `main`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -23,16 +25,21 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from peers import AGENTSVIEW
 from promises import Target, machine, missed, ratio_target, table, target_table, write_json
 from toolspan.testing import TranscriptBuilder
-from ui_servers import cpu_of, memory_of, serve_agentsview, serve_toolspan
+from ui_servers import cpu_of, memory_of, request_headers, serve_agentsview, serve_toolspan
 
 LONG_SESSION = "00000000-1111-4222-8333-444444444444"
 GROWING_SESSION = "00000000-1111-4222-8333-555555555555"
+SLOW_SESSION = "00000000-1111-4222-8333-666666666666"
+"""The session that grows by a line a second."""
+ABANDONED = 10
+"""The number of searches whose client closes the connection."""
 GROWTHS = 10
 GROWTH_CALLS = 10
 PAGE_SECONDS = 120
@@ -122,7 +129,7 @@ class View:
 LIST = "document.querySelector('main h1') && window.isLong?.()"
 SORT = ("", "[...document.querySelectorAll('main thead th button')].at(-1).click()", "find('main tbody').innerText")
 FILTER = (
-    "find('main .facet summary').click(); await until(() => find('main .facet input[type=checkbox]'))",
+    "find('main .facet:not(.custom) summary').click(); await until(() => find('main .facet input[type=checkbox]'))",
     "find('main .facet input[type=checkbox]').click()",
     "find('main [data-test=count]').innerText",
 )
@@ -132,6 +139,7 @@ OPEN_CALL = (
     "find('.panel .call-detail h2').innerText",
 )
 FILTER_CALLS = ("", "find('main .chips .chip:nth-child(2)').click()", "find('main [data-test=shown]').innerText")
+ANY = "document.body.innerText.length > 40"
 FIRST_PAGE = "document.querySelector('main .tiles') && !document.querySelector('main .loading, main .skeleton')"
 OURS = (
     View("first page", "/", FIRST_PAGE),
@@ -154,6 +162,35 @@ THEIRS = (
         scrolls=True,
     ),
 )
+
+
+@dataclass(frozen=True)
+class Api:
+    """What the API of a UI is asked: `search` may take a while, `quick` does not; both need a number."""
+
+    search: str
+    quick: str
+
+
+OUR_API = Api("/api/search?q=({}|file|line|done)&regex=1&limit=2000", "/api/calls?tool=Read&state=failed&limit={}")
+THEIR_API = Api("/api/v1/search/content?pattern=line+{}&mode=regex&limit=500", "/api/v1/sessions?limit={}")
+OUR_GROWING = {
+    "Overview": "/", "Sessions": "/sessions", "Session": f"/session/{SLOW_SESSION}", "Live": "/live"
+}  # fmt: skip
+THEIR_GROWING = {"home": "/", "session": f"/sessions/{SLOW_SESSION}"}
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A UI: how its server starts, and what is measured."""
+
+    name: str
+    version: str
+    server: Callable[[], Any]
+    views: Sequence[View]
+    growing: Mapping[str, str]
+    """The pages that are open while a session grows."""
+    api: Api
 
 
 @dataclass
@@ -309,27 +346,89 @@ def _act(result: Measured, driver: Any, view: View, action: tuple[str, str, str]
     return value
 
 
-def run_contestant(
-    name: str, version: str, server: Callable[[], Any], views: Sequence[View], runs: int, scratch: Path
-) -> Measured:
-    """Start a server and a browser and measure all views."""
-    result = Measured(name, version)
+def run_contestant(contestant: Contestant, runs: int, seconds: int, projects: Path, scratch: Path) -> Measured:
+    """Start a server and a browser and measure all views, then start the server again, and let a session grow."""
+    result = Measured(contestant.name, contestant.version)
     try:
-        with server() as (process, url, seconds), open_browser(scratch / "browser") as driver:
-            result.start = seconds
-            base, _, query = url.rstrip("/").partition("/?")
-            driver.get(f"{base}/?{query}" if query else base)
-            measure(result, driver, base, views, runs)
+        with contestant.server() as (process, url, started), open_browser(scratch / "browser") as driver:
+            result.start = started
+            base = _sign_in(driver, url)
+            measure(result, driver, base, contestant.views, runs)
             result.memory = memory_of(process)
             driver.get(base)
             result.idle_cpu = _idle_cpu(process)
+        for _ in range(runs):
+            with contestant.server() as (_, url, started), open_browser(scratch / "browser") as driver:
+                result.add("restart: server", started * 1000)
+                base = _sign_in(driver, url)
+                result.add("restart: first page", open_view(driver, base, contestant.views[0])["data"])
+        with contestant.server() as (process, url, _), open_browser(scratch / "browser") as driver:
+            base = _sign_in(driver, url)
+            open_view(driver, base, contestant.views[0])
+            _idle_cpu(process)
+            measure_abandoned(result, contestant.api, base, request_headers(scratch, base))
+            if seconds:
+                measure_lines(result, process, driver, base, contestant.growing, projects, seconds)
     except Exception as problem:  # noqa: BLE001 - the other contestant is still measured
         result.notes.append(f"{type(problem).__name__}: {str(problem)[:300]}")
     print("\n".join(report([result], "so far")), file=sys.stderr, flush=True)  # kept if the run is cut off
     return result
 
 
-# A session that grows
+def _sign_in(driver: Any, url: str) -> str:
+    """Open the printed address, and return that of the first page."""
+    base, _, query = url.rstrip("/").partition("/?")
+    driver.get(f"{base}/?{query}" if query else base)
+    return base
+
+
+def measure_abandoned(result: Measured, api: Api, base: str, headers: Mapping[str, str]) -> None:
+    """Ask a question alone, and again after the clients of some searches have closed their connections."""
+    host, port = base.removeprefix("http://").split(":")
+
+    def ask(number: int) -> float:
+        started = time.monotonic()
+        with urllib.request.urlopen(urllib.request.Request(base + api.quick.format(number), headers=headers)) as answer:
+            answer.read()
+        return (time.monotonic() - started) * 1000
+
+    result.add("query", ask(101))
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    for number in range(ABANDONED):
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(f"GET {api.search.format(number)} HTTP/1.1\r\nHost: {host}:{port}\r\n{lines}\r\n".encode())
+            time.sleep(0.1)
+    result.add(f"query after {ABANDONED} abandoned searches", ask(102))
+
+
+# Sessions that grow
+
+
+def measure_lines(
+    result: Measured,
+    process: subprocess.Popen[bytes],
+    driver: Any,
+    base: str,
+    pages: Mapping[str, str],
+    projects: Path,
+    seconds: int,
+) -> None:
+    """Let a session grow by a line a second while a page is open, and count the CPU time of the server."""
+    file = projects / "-home-user-lines" / f"{SLOW_SESSION}.jsonl"
+    file.parent.mkdir(exist_ok=True)
+    for name, path in pages.items():
+        builder = TranscriptBuilder(session_id=SLOW_SESSION, cwd="/home/user/lines", start=datetime.now(UTC))
+        add_calls(builder.prompt("A slow day"), seconds, 5)
+        lines = builder.data().splitlines(keepends=True)
+        file.write_bytes(b"".join(lines[:seconds]))
+        open_view(driver, base, View(name, path, ANY))
+        _idle_cpu(process)
+        used, started = cpu_of(process), time.monotonic()
+        for number, line in enumerate(lines[seconds : 2 * seconds]):
+            with file.open("ab") as stream:
+                stream.write(line)
+            time.sleep(max(0.0, started + number + 1 - time.monotonic()))
+        result.growth[f"a line a second, {name} open: CPU s a minute"] = (cpu_of(process) - used) * 60 / seconds
 
 
 def add_calls(builder: TranscriptBuilder, count: int, lines: int) -> None:
@@ -362,11 +461,12 @@ def measure_growth(result: Measured, scratch: Path, megabytes: int) -> None:
             stream.writelines(later.pop(0))
 
     with serve_toolspan(projects, scratch) as (process, url, _), open_browser(scratch / "browser") as driver:
-        base, _, query = url.rstrip("/").partition("/?")
+        base = url.partition("/?")[0]
+        headers = request_headers(scratch, base)
 
         def ask(version: str) -> tuple[str, int]:
             address = f"{base}/api/session/{GROWING_SESSION}/timeline?after={version}"
-            request = urllib.request.Request(address, headers={"Authorization": f"Bearer {query.partition('=')[2]}"})
+            request = urllib.request.Request(address, headers=headers)
             with urllib.request.urlopen(request) as response:
                 body = response.read()
             return json.loads(body)["version"], len(body)
@@ -418,6 +518,10 @@ def targets_of(ours: Measured, theirs: Measured | None) -> list[Target]:
     targets.append(_limit_target("CPU of the idle server in 10 s", ours.idle_cpu, 10, "ms"))
     first, growth = ours.growth.get("first answer: CPU, ms"), ours.growth.get("growth: CPU, ms")
     targets.append(ratio_target("CPU of a growth against the first answer", 0.05, (growth, first), at_most=True))
+    for name in OUR_GROWING:
+        what = f"a line a second, {name} open: CPU s a minute"
+        targets.append(_limit_target(what, ours.growth.get(what), 3 if name == "Overview" else 1, "s"))
+    targets.append(_limit_target("restart: first page", ours.median("restart: first page"), 1000.0, "ms"))
     targets.append(_limit_target("start", ours.start and ours.start * 1000, 1000, "ms"))
     for view in ("sessions list", "long session"):
         what = f"{view}: scroll p99"
@@ -427,7 +531,7 @@ def targets_of(ours: Measured, theirs: Measured | None) -> list[Target]:
 
 
 def _limit_target(what: str, value: float | None, limit: float, unit: str) -> Target:
-    measured = "not measured" if value is None else f"{value:,.0f} {unit}"
+    measured = "not measured" if value is None else f"{value:,.{2 if unit == 's' else 0}f} {unit}"
     return Target(what, f"≤ {limit:,.0f} {unit}", measured, None if value is None else value <= limit)
 
 
@@ -462,8 +566,8 @@ def report(contestants: Sequence[Measured], about: str) -> Iterator[str]:
     )
     for contestant in (contestant for contestant in contestants if contestant.growth):
         yield ""
-        rows = [[name, f"{value:,.1f}"] for name, value in contestant.growth.items()]
-        yield from table([f"{contestant.name}: a session that grows by {GROWTH_CALLS} calls", "mean"], rows)
+        rows = [[name, f"{value:,.2f}"] for name, value in contestant.growth.items()]
+        yield from table([f"{contestant.name}: sessions that grow (each growth: {GROWTH_CALLS} calls)", "mean"], rows)
     for contestant in contestants:
         for note in dict.fromkeys(contestant.notes):
             yield f"\n{contestant.name}: {note}"
@@ -474,8 +578,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--archive", type=Path, required=True, help="folder of transcripts of Claude Code")
     parser.add_argument("--peers", type=Path, help="prefix of the peers; without it, only toolspan is measured")
-    parser.add_argument("--sessions", type=int, default=5000)
-    parser.add_argument("--calls", type=int, default=50_000)
+    parser.add_argument("--sessions", type=int, default=5001)
+    parser.add_argument("--calls", type=int, default=50_001)
+    parser.add_argument("--seconds", type=int, default=60, help="how long a session grows with each view open")
     parser.add_argument("--growing", type=int, default=100, help="MB of the session that grows; 0 to leave it out")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--scratch", type=Path, help="folder that is kept; default: a temporary one")
@@ -495,12 +600,11 @@ def main() -> int:
         time.sleep(3)  # files are cached when they are not quite new
         from importlib.metadata import version
 
-        contestants = [
-            run_contestant(
-                "toolspan", version("toolspan"), lambda: serve_toolspan(projects, scratch / "ours"), OURS,
-                arguments.runs, scratch / "ours",
-            )
-        ]  # fmt: skip
+        ours = Contestant(
+            "toolspan", version("toolspan"), lambda: serve_toolspan(projects, scratch / "ours"),
+            OURS, OUR_GROWING, OUR_API,
+        )  # fmt: skip
+        contestants = [run_contestant(ours, arguments.runs, arguments.seconds, projects, scratch / "ours")]
         if arguments.growing:
             try:
                 measure_growth(contestants[0], scratch / "ours", arguments.growing)
@@ -508,13 +612,11 @@ def main() -> int:
                 contestants[0].notes.append(f"growing session: {type(problem).__name__}: {str(problem)[:300]}")
         if arguments.peers is not None:
             program = AGENTSVIEW.program(arguments.peers.resolve())
-            contestants.append(
-                run_contestant(
-                    "agentsview", AGENTSVIEW.version,
-                    lambda: serve_agentsview(program, projects, scratch / "theirs"), THEIRS,
-                    arguments.runs, scratch / "theirs",
-                )
+            theirs = Contestant(
+                "agentsview", AGENTSVIEW.version, lambda: serve_agentsview(program, projects, scratch / "theirs"),
+                THEIRS, THEIR_GROWING, THEIR_API,
             )  # fmt: skip
+            contestants.append(run_contestant(theirs, arguments.runs, arguments.seconds, projects, scratch / "theirs"))
     targets = targets_of(contestants[0], contestants[1] if len(contestants) > 1 else None)
     print("\n".join([*report(contestants, about), "", *target_table(targets)]))
     write_json(

@@ -65,6 +65,12 @@ def serve_agentsview(
         _stop(process)
 
 
+def request_headers(scratch: Path, base: str) -> dict[str, str]:
+    """Return the headers of requests to a server: `toolspan ui` expects the secret in its state file."""
+    state = scratch / "run" / "toolspan" / "ui" / f"{base.rpartition(':')[2]}.json"
+    return {"Authorization": f"Bearer {json.loads(state.read_bytes())['secret']}"} if state.exists() else {}
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

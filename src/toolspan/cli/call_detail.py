@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from toolspan.analysis.recovery import ChainLink, RecoveryChain
+from toolspan.analysis.recovery import CHAIN_WORDS, ChainLink, RecoveryChain
 from toolspan.archive.call_detail import CallDetail, Neighbour, call_ids, result_summary
 from toolspan.archive.calls import TimedCall
 from toolspan.archive.words import VOICES, format_count, format_duration, join_parts, plain_line, plain_lines
@@ -143,7 +143,7 @@ def call_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
         yield from _section_lines("diff", (diff_line(line.plain) for line in lines), row_format)
     if detail.chain is not None:
         recovery = detail.chain
-        name = (recovery.name or "not attempted").replace("_", " ")
+        name = CHAIN_WORDS[recovery.name] if recovery.name else "not attempted"
         evasion = "possible evasion" if recovery.evasion else None
         title = join_parts("recovery", name, recovery.outcome, evasion)
         yield from _section_lines(title, _chain_lines(recovery, span, row_format), row_format)

@@ -29,6 +29,7 @@ from toolspan.cli.output import (
 from toolspan.cli.select import REPORTER, complete_session, fetch_stores
 from toolspan.formats.source import to_path
 from toolspan.reading.history import short_id
+from toolspan.types.error_kinds import KIND_WORDS
 
 _MAX_ROWS = 10
 _TOKEN_LABELS = {
@@ -113,7 +114,7 @@ def _table_sections(comparison: Comparison, limit: int) -> Iterator[list[_Row]]:
         for label, name in (("sessions", "sessions"), ("calls", "calls"), ("unsuccessful calls", "unsuccessful"))
     ]
     if kinds := _largest_rows(a.error_kinds, b.error_kinds, limit, "kind"):
-        yield [_count_row(f"  {label.replace('_', ' ')}", *counts) for label, *counts in kinds]
+        yield [_count_row(f"  {KIND_WORDS.get(kind, kind)}", *counts) for kind, *counts in kinds]
     yield [
         _duration_row(label, a.time.part_ms(part), b.time.part_ms(part))
         for part, label in ((part, f"time: {part.replace('_', ' ')}") for part in TIME_PARTS)

@@ -15,6 +15,7 @@ from toolspan.archive.words import format_count, format_duration, format_states,
 from toolspan.cli import lists, select
 from toolspan.cli.filters import NameChoice, filter_options
 from toolspan.cli.output import TargetCell, make_console, make_table, print_json, time_zone
+from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.session import Tokens
 
 _NARROW_WIDTH = 100
@@ -89,7 +90,7 @@ def _print_servers(servers: Sequence[ServerStats], names: Sequence[str], limit: 
             "p50": format_duration(stats.p50_ms),
             "p95": format_duration(stats.p95_ms),
             "max": format_duration(stats.max_ms),
-            "errors": ", ".join(f"{n}× {kind}" for kind, n in stats.error_kinds.items()),
+            "errors": ", ".join(f"{n}× {KIND_WORDS.get(kind, kind)}" for kind, n in stats.error_kinds.items()),
         }
         table.add_row(*(cells[column] for column in columns))
     make_console().print(table)
