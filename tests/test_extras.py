@@ -10,6 +10,11 @@ from pathlib import Path
 import pytest
 
 RUN = {"httpx2", "jsonschema", "markdownify", "mcp", "PIL", "pydantic", "pydantic_core", "pypdf", "yaml"}
+OTHERS = {
+    "acp", "adlfs", "anthropic", "boto3", "fsspec", "google", "langchain_core", "openai", "opentelemetry", "psycopg",
+    "pydantic_ai", "ray",
+}  # fmt: skip
+"""A package of each other extra, but for `tables`."""
 BLOCK = """
 import sys
 from pathlib import Path
@@ -111,12 +116,12 @@ def test_program_without_its_extra_ends_with_one_sentence(code: str, subject: st
         ),
         (
             {"url": "file:///src", "dir_info": {}}, "pip", "/home/u/.local/pipx/venvs/toolspan",
-            "pipx install --force '/src[run]'",
+            "pipx install --force '/src[run,tables]'",
         ),
         (
             {"url": "file:///d/toolspan-0.2.0-py3-none-any.whl", "archive_info": {}}, "uv",
             "/home/u/.local/share/uv/tools/toolspan",
-            "uv tool install 'toolspan[run] @ file:///d/toolspan-0.2.0-py3-none-any.whl'",
+            "uv tool install 'toolspan[run,tables] @ file:///d/toolspan-0.2.0-py3-none-any.whl'",
         ),
         (
             {"url": "https://git.example/t", "vcs_info": {"vcs": "git", "commit_id": "1a2b"}}, "pip", "/venv",
@@ -134,4 +139,4 @@ def test_an_extra_is_installed_as_toolspan_was(
     if origin is not None:
         (info / "direct_url.json").write_text(json.dumps(origin))
     code = f"sys.path.insert(0, {str(tmp_path)!r}); sys.prefix = {prefix!r}\nimport toolspan; toolspan.Session"
-    assert run_without(RUN, code).stderr.rstrip().endswith(f": run {command}")
+    assert run_without(RUN | OTHERS, code).stderr.rstrip().endswith(f": run {command}")

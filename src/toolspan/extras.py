@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -48,30 +50,36 @@ def missing_extra(error: ImportError, purpose: str, *, extra: str | None = None)
 def install_command(extra: str) -> str:
     """Return the command that adds an extra to this installation."""
     origin, installer = _find_installation()
-    requirement = _requirement(origin, extra)
     prefix = Path(sys.prefix).parts
-    if "pipx" in prefix:
-        return f"pipx install --force '{requirement}'"
-    if "uv" in prefix and "tools" in prefix:
-        return f"uv tool install '{requirement}'"
+    if "pipx" in prefix or ("uv" in prefix and "tools" in prefix):  # these replace what is installed
+        command = "pipx install --force" if "pipx" in prefix else "uv tool install"
+        return f"{command} '{_requirement(origin, ','.join(sorted({extra, *_find_extras()})))}'"
     pip = "uv pip" if installer == "uv" else "pip"
     editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
-    return f"{pip} install {editable}'{requirement}'"
+    return f"{pip} install {editable}'{_requirement(origin, extra)}'"
 
 
-def _requirement(origin: Mapping[str, Any], extra: str) -> str:
-    """Return the requirement that names the same package with an extra: a folder, a file or repository, or the name."""
+def _find_extras() -> Iterator[str]:
+    """Yield the extras whose packages are installed."""
+    for extra, packages in _PACKAGES.items():
+        with suppress(ModuleNotFoundError):  # no package of a namespace is installed
+            if all(find_spec("google.genai" if package == "google" else package) for package in packages):
+                yield extra
+
+
+def _requirement(origin: Mapping[str, Any], extras: str) -> str:
+    """Return the requirement that names the same package with extras: a folder, a file or repository, or the name."""
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
     url = origin.get("url")
     if url is None:
-        return f"toolspan[{extra}]"
+        return f"toolspan[{extras}]"
     if "dir_info" in origin:
-        return f"{url2pathname(urlsplit(url).path)}[{extra}]"
+        return f"{url2pathname(urlsplit(url).path)}[{extras}]"
     if vcs := origin.get("vcs_info"):
         url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
-    return f"toolspan[{extra}] @ {url}"
+    return f"toolspan[{extras}] @ {url}"
 
 
 def _find_installation() -> tuple[Mapping[str, Any], str]:
