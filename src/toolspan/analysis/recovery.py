@@ -360,10 +360,6 @@ class _OpenChain:
         self.recovered = False
         self.evasion = False
 
-    def is_sibling(self, span: Span) -> bool:
-        """Return whether a call was requested together with the first failure, and so not in response to it."""
-        return span.call.message_id == self.start.call.message_id
-
     def is_near(self, index: int, span: Span) -> bool:
         """Return whether a call is close enough to the chain or in the same turn as the first failure."""
         if index - self.last_index <= _MAX_DISTANCE:
@@ -407,7 +403,7 @@ class _RecoveryTracker:
                 chain = self._open_chains[key] = _OpenChain(index, span, key)
                 self._recent_chains.append(chain)
                 self._chains.append(chain)
-        elif chain.is_sibling(span):
+        elif span.call.message_id == chain.start.call.message_id:  # requested together, and so not in response to it
             if not _is_success(span):
                 chain.siblings.append(span.id)
         elif chain.start.call.kind in ("edit", "write") and is_lookup(span):
@@ -459,7 +455,7 @@ class _RecoveryTracker:
 def _replaces(span: Span, key: CallKey, chain: _OpenChain) -> bool:
     """Return whether a call to another tool replaces the failed call: a command instead of a tool, or the reverse."""
     start, kind = chain.start, span.call.kind
-    if chain.is_sibling(span):
+    if span.call.message_id == start.call.message_id:
         return False
     if start.call.kind == "shell":
         command = start.call.target or ""

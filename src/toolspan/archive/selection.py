@@ -5,19 +5,18 @@ Start at `read_calls` and `CallSelection.filter`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, TypeVar
 
 from toolspan.analysis.live_sessions import mark_running
 from toolspan.archive.engine import Engine, FileResult, scan_with_cache
 from toolspan.archive.filters import Filter, in_project
-from toolspan.archive.parts import Choose, iter_parts
 from toolspan.archive.reporter import Reporter
 from toolspan.errors import NotFound
 from toolspan.formats.source import to_path
 from toolspan.reading.facts import SCAN_JOB, FileJob, FileSummary
-from toolspan.reading.history import CallTable, make_head
+from toolspan.reading.history import CallTable
 from toolspan.reading.lineage import FileFacts, SessionFiles, sessions_named
 from toolspan.reading.rows import CallRow
 
@@ -71,16 +70,16 @@ class CallSelection(NamedTuple):
 
     def accept_calls(self, call_filter: Filter, no_calls: NoCalls) -> list[CallRow]:
         """Return the calls that a filter accepts. If there are none, `no_calls` can explain it."""
-        files = self.call_table.files
         rows = list(self.list_calls())
+        if call_filter == Filter():
+            return rows
+        files = self.call_table.files
         if call_filter.session is not None and self.is_joined:
             session_ids = {session.id for session in sessions_named(self.call_table.sessions, call_filter.session)}
             rows = [row for row in rows if row.session in session_ids]
             call_filter = call_filter.replace(session=None)
-        accepted = rows
-        if call_filter != Filter():
-            infos = {file.file: file.info for file in files}
-            accepted = [row for row in rows if call_filter.accepts_call(row, infos.get(row.file))]
+        infos = {file.file: file.info for file in files}
+        accepted = [row for row in rows if call_filter.accepts_call(row, infos.get(row.file))]
         no_calls.add(files, rows, accepted)
         return accepted
 
@@ -105,15 +104,6 @@ def read_calls(engine: Engine) -> CallSelection:
     """Read the calls of an archive."""
     results, joined = engine.read(SCAN_JOB)
     return CallSelection(CallTable(mark_running(results)), joined, engine.reporter)
-
-
-def iter_call_tables(engine: Engine, choose: Choose | None = None) -> Iterator[CallTable]:
-    """Yield the calls of an archive in parts, each with whole sessions, so that very many files need little memory.
-
-    See `iter_parts` for `choose`.
-    """
-    for part in iter_parts(engine, SCAN_JOB, make_head, choose):
-        yield CallTable(mark_running(part.results), are_independent=not part.are_linked)
 
 
 def read_filtered_files(engine: Engine, job: FileJob[S], call_filter: Filter) -> list[S]:

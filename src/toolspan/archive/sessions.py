@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from toolspan.analysis.live_sessions import LiveSession, live_sessions
+from toolspan.analysis.live_sessions import LiveSession, live_sessions, mark_running
+from toolspan.analysis.usage import USAGE
 from toolspan.archive.answers import Rows, SortOrder
 from toolspan.archive.engine import Engine, FileEngine, without_warnings
 from toolspan.archive.filters import Filter, in_project
+from toolspan.archive.parts import iter_parts
 from toolspan.archive.reporter import Reporter
-from toolspan.archive.selection import check_project, filter_sessions, iter_call_tables
+from toolspan.archive.selection import check_project, filter_sessions
 from toolspan.archive.sources import session_project
 from toolspan.archive.usage import sum_session_costs
 from toolspan.errors import InvalidFilter, NotFound, SourceError
 from toolspan.formats.source import is_remote, stat_file, to_path
-from toolspan.reading.facts import FileSummary
-from toolspan.reading.history import CallTable
+from toolspan.reading.facts import SCAN_JOB, FileSummary
+from toolspan.reading.history import CallTable, make_head
 from toolspan.reading.lineage import FileFacts, SessionFiles, group_sessions, sessions_named
 from toolspan.types.session import ClientName, SessionInfo, Tokens
 from toolspan.types.span import parse_timestamp
@@ -52,6 +54,9 @@ SORT_ALIASES = {
     **dict.fromkeys(("duration", "lasted"), "duration_ms"), "cost": "cost_usd",
     "cost_usd": "cost_usd", **dict.fromkeys(("failed", "wrong"), "unsuccessful"),
 }  # fmt: skip
+
+
+_JOB = structs.replace(SCAN_JOB, also=(USAGE,))
 
 
 class SessionRow(Struct, frozen=True, kw_only=True):
@@ -114,7 +119,7 @@ def list_sessions(
     """
     if sort is None and call_filter.files is not None:
         sort = SortOrder("relevance")
-    costs_now = limit is None or (sort is not None and sort.column == "cost_usd")
+    costs_now = sort is not None and sort.column == "cost_usd"
     costs = sum_session_costs(without_warnings(engine)) if costs_now else {}
     by_id, by_record = (_TopSessions(call_filter, sort, limit, costs) for _ in range(2))
     no_sessions = _NoSessions(call_filter)
@@ -124,7 +129,9 @@ def list_sessions(
         return by_id.choose(no_sessions.watch(heads))
 
     # perf: of the sessions with one file, only those that a limit shows are read
-    for call_table in iter_call_tables(engine, choose if limit and sort is None and prefix is None else None):
+    chosen = choose if limit and sort is None and prefix is None else None
+    for part in iter_parts(engine, _JOB, make_head, chosen):
+        call_table = CallTable(mark_running(part.results), are_independent=not part.are_linked)
         no_sessions.add(call_table.files, call_table.sessions)
         named = call_table.sessions if prefix is None else sessions_named(call_table.sessions, prefix)
         is_named_by_id = prefix is None or any(session.id.startswith(prefix) for session in named)
@@ -132,8 +139,8 @@ def list_sessions(
     top = by_id if by_id.named else by_record
     no_sessions.explain(top, engine.reporter)
     rows = top.rows
-    if not costs_now:  # perf: the costs of the other sessions of very many files are not needed
-        costs = sum_session_costs(without_warnings(engine), {row.id for row in rows})
+    if not costs_now:  # perf: the requests have just been read, and those of sessions that are not shown are not needed
+        costs = sum_session_costs(without_warnings(engine), {row.id for row in rows} if limit else None)
         rows = Rows([structs.replace(row, cost_usd=costs.get(row.id)) for row in rows], rows.total)
     return rows
 

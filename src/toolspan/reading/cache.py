@@ -399,7 +399,7 @@ def cached_map(
     current = reads.find_current() if current is None else current
     missing = [n for n in range(len(files.paths)) if n not in current]
     has_objects = any(isinstance(files.paths[n], RemotePath) for n in missing)
-    reading_job = job.with_kinds(further_kinds()) if has_objects and further_kinds is not None else job
+    reading_job = job.with_kinds(further_kinds() if has_objects and further_kinds is not None else job.also)
 
     def collect(index: int, facts: list[Any], encoded: list[bytes | None]) -> None:
         reads.collect(missing[index], reading_job.kinds, facts, encoded)
@@ -427,9 +427,9 @@ def cached_map(
     if storing.running:
         storing.run_here()  # stores the rows that replace corrupt ones
     files.storing = storing
-    if missing and reading_job is job and further_kinds is not None:
+    if missing and not has_objects and further_kinds is not None:
         added = StampedFiles([files.paths[n] for n in missing], [files.stamps[n] for n in missing])
-        add_in_background(added, job, further_kinds, cache, now)
+        add_in_background(added, reading_job, further_kinds, cache, now)
     if files is not paths:
         storing.wait()
 

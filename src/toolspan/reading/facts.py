@@ -153,6 +153,8 @@ class FileJob(Struct, Generic[T], frozen=True):
 
     kinds: tuple[FactKind[Any], ...]
     join: Callable[..., T]
+    also: tuple[FactKind[Any], ...] = ()
+    """Kinds that the same command asks for later. They are cached with the others if a file has to be read."""
 
     @property
     def finds_causes(self) -> bool:
