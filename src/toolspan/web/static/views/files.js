@@ -356,7 +356,8 @@ function Blame({ path, point }) {
     ${(rows) =>
       html`<ol class="blame" data-test="blame">${rows.map(
         (row, n) =>
-          html`<li key=${n}><span class="by">${row.call === rows[n - 1]?.call && n ? "" : html`<${Writer} row=${row} />`}
+          html`<li key=${n}><span class="by">
+        ${row.call === rows[n - 1]?.call && n ? "" : html`<${Writer} row=${row} />`}
         </span><code>${row.text || " "}</code></li>`,
       )}</ol>`}<//>`;
 }
