@@ -8,8 +8,6 @@ import uuid
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Literal
 
 import anyio
 import click
@@ -24,10 +22,11 @@ from toolspan.cli.host import (
     open_model,
     open_terminal,
 )
-from toolspan.cli.output import combine_options, warn
+from toolspan.cli.output import warn
 from toolspan.cli.process import EarlyExit, StandardOutput, handle_signals
 from toolspan.cli.prompt.terminal import Terminal
 from toolspan.cli.run_live import SessionDisplay, run_conversation
+from toolspan.cli.run_options import FROM_STDIN, RunOptions, run_options
 from toolspan.cli.session_output import JsonOutput, StreamJsonOutput, TextOutput
 from toolspan.errors import ToolspanError
 from toolspan.runtime.process import become_subreaper
@@ -35,75 +34,15 @@ from toolspan.session import Agent, AgentLimits, SpendingLimits, TurnResult
 from toolspan.session.agent import Budget
 from toolspan.session.final_answer import AnswerFormat
 from toolspan.session.models import make_subagent_model
-from toolspan.session.models.base import MAX_TOKENS, Model
+from toolspan.session.models.base import Model
 from toolspan.session.recording import StoreOptions
 from toolspan.session.storage import SessionSource, find_source
 
-_OutputFormat = Literal["text", "json", "stream-json"]
-_FROM_STDIN = "-"
 _EXIT_FAILED = 1
 
 
-class _RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    prompt: str | None
-    stdin: bool
-    model_spec: str | None
-    base_url: str | None
-    output_format: _OutputFormat
-    as_json: bool
-    resume: str | None
-    continue_last: bool
-    fork_session: bool
-    rewind_to: str | None
-    session_id: str | None
-    output_schema: Path | None
-    max_turns: int | None
-    max_tokens: int
-    max_budget_usd: float | None
-    max_session_tokens: int | None
-    max_seconds: float | None
-    max_calls: int | None
-    context_tokens: int
-    system_prompt: str | None
-    append_system_prompt: str
-
-
-_POSITIVE = click.FloatRange(min=0, min_open=True)
-
-_run_options = combine_options(
-    click.option("-p", "--prompt", is_flag=False, flag_value=_FROM_STDIN, metavar="TEXT",
-                 help="Run this prompt, print the answer and exit. Without TEXT, or with -, read it from standard"
-                 " input."),
-    click.option("--stdin", is_flag=True, help="Append standard input to the prompt."),
-    click.option("--output-format", type=click.Choice(["text", "json", "stream-json"]), default="text",
-                 help="Print the final text, one JSON object, or a JSON line per event."),
-    click.option("--json", "as_json", is_flag=True, help="The same as --output-format json."),
-    click.option("--output-schema", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-                 help="With -p: the JSON Schema of the final answer, which is printed instead of text."),
-    click.option("-r", "--resume", metavar="ID", help="Resume this session."),
-    click.option("-c", "--continue", "continue_last", is_flag=True, help="Resume the newest session of this folder."),
-    click.option("--fork-session", is_flag=True, help="Resume in a copy with a new id."),
-    click.option("--rewind-to", metavar="UUID",
-                 help="Resume from this record of the session, in a copy with a new id."),
-    click.option("--session-id", metavar="UUID", help="The id of the new session."),
-    click.option("--max-turns", type=click.IntRange(min=1), help="The maximum number of replies per prompt."),
-    click.option("--max-tokens", type=click.IntRange(min=1), default=MAX_TOKENS, show_default=True,
-                 help="The maximum number of tokens in one reply."),
-    click.option("--max-budget-usd", type=_POSITIVE, metavar="DOLLARS",
-                 help="End the turn once the session, with its subagents and before it was resumed, has cost this much."
-                 " Resume it with a higher limit to continue."),
-    click.option("--max-session-tokens", type=click.IntRange(min=1), help="The same for tokens of all requests."),
-    click.option("--max-calls", type=click.IntRange(min=1), help="The same for calls."),
-    click.option("--max-seconds", type=_POSITIVE, help="End a turn after this time, before its next step."),
-    click.option("--context-tokens", type=click.IntRange(min=1_000), default=Budget().tokens, show_default=True,
-                 help="The model's context size; the conversation is compacted before it is full."),
-    click.option("--system-prompt", metavar="TEXT", help="Replace the built-in system prompt."),
-    click.option("--append-system-prompt", metavar="TEXT", default="", help="Append to the system prompt."),
-)  # fmt: skip
-
-
 @click.command("run")
-@_run_options
+@run_options
 @model_options
 @host_options
 @click.pass_context
@@ -121,12 +60,10 @@ def command(ctx: click.Context, /, **_: object) -> None:
     130 interrupted with Ctrl-C; others as for all commands.
     """
     become_subreaper()
-    ctx.exit(
-        anyio.run(_run_command, msgspec.convert(ctx.params, _RunOptions), msgspec.convert(ctx.params, HostOptions))
-    )
+    ctx.exit(anyio.run(_run_command, msgspec.convert(ctx.params, RunOptions), msgspec.convert(ctx.params, HostOptions)))
 
 
-async def _run_command(options: _RunOptions, session_options: HostOptions) -> int:
+async def _run_command(options: RunOptions, session_options: HostOptions) -> int:
     prompt, schema = _read_prompt(options), _read_schema(options)
     if schema is not None and prompt is None:
         raise ToolspanError("--output-schema needs a prompt after -p")
@@ -169,7 +106,7 @@ async def _run_headless(
 
 @dataclass(frozen=True, slots=True)
 class _AgentFactory:
-    options: _RunOptions
+    options: RunOptions
     session_options: HostOptions
     terminal: Terminal | None
     model: Model
@@ -218,19 +155,19 @@ class _AgentFactory:
         display.on_session_start(session, model=self.model.name, mode=mode)
 
 
-def _read_prompt(options: _RunOptions) -> str | None:
+def _read_prompt(options: RunOptions) -> str | None:
     text = options.prompt
     if text is None and (sys.stdin is None or sys.stdin.isatty()):
         return None
-    if text in (None, _FROM_STDIN) or options.stdin:
+    if text in (None, FROM_STDIN) or options.stdin:
         piped_text = "" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8", "replace")
-        text = piped_text if text in (None, _FROM_STDIN) else f"{text}\n\n{piped_text}"
+        text = piped_text if text in (None, FROM_STDIN) else f"{text}\n\n{piped_text}"
     if not text or not text.strip():
         raise ToolspanError("the prompt is empty; write it after -p, or send it to standard input")
     return text.strip()
 
 
-def _read_schema(options: _RunOptions) -> dict[str, object] | None:
+def _read_schema(options: RunOptions) -> dict[str, object] | None:
     path = options.output_schema
     if path is None:
         return None
@@ -244,7 +181,7 @@ def _read_schema(options: _RunOptions) -> dict[str, object] | None:
     return schema
 
 
-def _resolve_source(options: _RunOptions, session_options: HostOptions) -> SessionSource:
+def _resolve_source(options: RunOptions, session_options: HostOptions) -> SessionSource:
     """Return a new session, or the one to resume."""
     if options.resume is not None and options.continue_last:
         raise ToolspanError("use either --resume or --continue")
