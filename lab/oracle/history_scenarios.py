@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 from lab.oracle.installed_client import InstalledClient, is_on_screen, wait_until
 from lab.oracle.mcp_scenarios import expect
@@ -143,6 +145,51 @@ def known_error(client: InstalledClient) -> Iterator[str]:
     yield from expect("uninstall", (uninstall.code, settings.read_text(encoding="utf-8")), (0, before))
 
 
+_EDITS = (
+    "echo first >> a.txt", "echo new > new.txt", "printf nonl > nonl.txt", "sed -i s/two/2/ a.txt",
+    "printf more >> c.txt",
+    "rm sub/d.txt", ": > empty.txt", "for i in 0 1 2 3 4 5 6; do echo y >> m$i; done", "printf '\\0' > binary",
+    "echo i >> ignored/i.txt", "seq 1 400 > s400", "seq 1 401 > s401", "chmod +x a.txt", "ls", "touch a.txt; exit 3",
+    "cd sub && echo s > s.txt", "echo s2 > s2.txt", "cd ..", "git -c user.name=a -c user.email=a@b commit -qam x",
+)  # fmt: skip
+
+
+def recorded_edits(client: InstalledClient) -> Iterator[str]:
+    """`toolspan exec` records the same changes of commands as the client, in the mode in which both do."""
+    prepare = (
+        "mkdir -p sub ignored; printf 'one\\ntwo\\nthree\\n' > a.txt; printf x > c.txt; echo d > sub/d.txt;"
+        " for i in 0 1 2 3 4 5 6; do echo $i > m$i; done; echo ignored/ > .gitignore; echo .claude/ >> .gitignore;"
+        " git init -q .; git add -A; git -c user.name=a -c user.email=a@b commit -qm first"
+    )
+    yield from expect("the repository", client.run_command(prepare).code, 0)
+    yield from expect("its copy", client.run_command("cp -a . ../copy").code, 0)
+    calls = [{"command": command, "description": "edit"} for command in _EDITS]
+    for call in calls:
+        client.scenario.turn({"tool": "Bash", "input": call}, key="first")
+    client.scenario.turn("Done.", key="first")
+    yield from expect("the session", client.scenario.go("Edit [[s:first]]", permission_mode="bypassPermissions"), 0)
+    (recorded,) = (client.home / ".claude/projects").glob("*/*.jsonl")
+    blocks = [{"type": "tool_use", "id": f"toolu_{n}", "name": "Bash", "input": call} for n, call in enumerate(calls)]
+    messages = "".join(f"{json.dumps({'role': 'assistant', 'content': [block]})}\n" for block in blocks)
+    options = "--cwd ../copy --permission-mode bypassPermissions --no-sandbox --transcript ../ours.jsonl"
+    done = client.run_command(f"toolspan exec {options}", stdin=messages)
+    yield from expect(f"exec ({done.err[-200:]})", done.code, 0)
+    expected = _recorded_edits(recorded, client.cwd)
+    ours = _recorded_edits(client.home / "ours.jsonl", client.home / "copy")
+    yield from expect("the number of results", (len(expected), len(ours)), (len(_EDITS), len(_EDITS)))
+    yield from expect("the number of commands with changes", sum(edit is not None for edit in expected), 13)
+    for command, theirs, own in zip(_EDITS, expected, ours, strict=True):
+        yield from expect(f"changes of {command!r}", own, theirs)
+
+
+def _recorded_edits(transcript: Path, folder: Path) -> list[Any]:
+    results = [json.loads(line).get("toolUseResult") for line in transcript.read_bytes().splitlines()]
+    edits = [
+        result.get("bashEditDiff") if isinstance(result, dict) else None for result in results if result is not None
+    ]
+    return json.loads(json.dumps(edits).replace(f"{folder}/", ""))  # type: ignore[no-any-return]
+
+
 def status_line(client: InstalledClient) -> Iterator[str]:
     """The client shows our line."""
     line = {"type": "command", "command": "toolspan statusline"}
@@ -182,5 +229,5 @@ def codex_guard(client: InstalledClient) -> Iterator[str]:
     yield from expect("uninstall", (uninstall.code, hooks.read_text(encoding="utf-8")), (0, before))
 
 
-SCENARIOS: tuple[Scenario, ...] = (history_plugin, keep_restore, guard_stops, known_error, status_line)
+SCENARIOS: tuple[Scenario, ...] = (history_plugin, keep_restore, guard_stops, known_error, recorded_edits, status_line)
 CODEX_SCENARIOS: tuple[Scenario, ...] = (codex_guard,)
