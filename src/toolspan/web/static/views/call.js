@@ -210,7 +210,8 @@ function Recovery({ chain, id, session }) {
   return html`<p class="described">${
     chain.attempts < 2
       ? `${words(chain.outcome)}: no later call tried it again`
-      : `${chain.name ? `${recoveryName(chain.name)}, ` : ""}${words(chain.outcome)} after ${plural(chain.attempts, "attempt")}`
+      : (chain.name ? `${recoveryName(chain.name)}, ` : "") +
+        `${words(chain.outcome)} after ${plural(chain.attempts, "attempt")}`
   }
     ${chain.evasion ? ", possible evasion" : ""}${chain.wall_ms ? `, in ${duration(chain.wall_ms)}` : ""}</p>
     ${

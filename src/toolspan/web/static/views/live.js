@@ -64,7 +64,8 @@ export default function Live({ setTitle }) {
       !sorted.length && !questions.length
         ? html`<${Empty}>
         No session is running. Sessions appear here when a client or <code>toolspan run</code> starts one.<br />
-        <${LastSession} />To answer questions of Claude Code on this page: <code>toolspan hook install --approve</code><//>`
+        <${LastSession} />
+        To answer questions of Claude Code on this page: <code>toolspan hook install --approve</code><//>`
         : null
     }
   </section>`;

@@ -348,7 +348,8 @@ function DayMap({ seen, period }) {
         const at = inBlocks ? squareStart(column, k) : midnight(column, -k);
         const until = inBlocks ? squareStart(column, k + 1) : midnight(at, -1);
         return html`<${Square} key=${k} row=${counts.get(Number(at))} at=${at} until=${until} top=${top}
-            title=${inBlocks ? `${dayTitle.format(at)}, ${k * BLOCK} to ${(k + 1) * BLOCK} h` : day(at)} reach=${true} />`;
+            title=${inBlocks ? `${dayTitle.format(at)}, ${k * BLOCK} to ${(k + 1) * BLOCK} h` : day(at)}
+            reach=${true} />`;
       })}</div>`,
     )}</div>`;
 }
@@ -525,8 +526,8 @@ function Latest({ sessions }) {
       ${firstLine(row.title || row.first_prompt || "") || shortId(row.id)}</a></td>
     <td class="faint hide-phone">${baseName(row.project)}</td><td class="right">${plural(row.calls, "call")}</td>
     <td class=${`right hide-phone ${row.unsuccessful ? "tone-bad" : "faint"}`}>
-      ${row.unsuccessful ? `${number(row.unsuccessful)} unsuccessful` : ""}</td><td class="right faint">${ago(parseTime(row.ended ?? row.started))}
-      </td></tr>`,
+      ${row.unsuccessful ? `${number(row.unsuccessful)} unsuccessful` : ""}</td>
+    <td class="right faint">${ago(parseTime(row.ended ?? row.started))}</td></tr>`,
   )}</tbody></table>`;
 }
 
