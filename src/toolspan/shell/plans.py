@@ -140,13 +140,13 @@ def is_read_only(line: str) -> bool:
     understood = plan(line)
     if isinstance(understood, NotUnderstood) or not understood.programs:
         return False
-    return understood.is_simple and all(map(_is_read_only_command, understood.programs))
-
-
-def _is_read_only_command(command: Program) -> bool:
-    if command.variables or command.name == "cd" or not all(map(_is_harmless_redirect, command.redirects)):
-        return False
-    return is_read_only_program(command.name, command.words[1:])
+    return understood.is_simple and not any(
+        command.variables
+        or command.name == "cd"
+        or not all(map(_is_harmless_redirect, command.redirects))
+        or not is_read_only_program(command.name, command.words[1:])
+        for command in understood.programs
+    )
 
 
 def is_read_only_program(name: str, arguments: Sequence[ShellWord]) -> bool:

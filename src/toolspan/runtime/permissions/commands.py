@@ -223,8 +223,10 @@ class _CommandChecker:
             return False
         if inner.name == "cd":
             return self._follow_cd(program, inner)
-        if self._start_scope.program_folders and self._starts_own_program(program, inner):
-            return False
+        folders = self._start_scope.program_folders
+        names = {program.name, inner.name, *(word.text for word in inner.words[1:] if inner.name == "xargs")}
+        if any(os.path.lexists(f"{folder}/{name}") for folder in folders for name in names):
+            return False  # the session may have written the program
         asks_for_version = inner.text == f"{inner.name} --version" and inner.name in version_programs()
         if is_lookup(inner) or asks_for_version:
             return not program.variables
@@ -253,12 +255,6 @@ class _CommandChecker:
                 self._scopes = (replace(self._start_scope, cwd=paths[0]),)
             words = words[2 if words[0].text == "-C" else 1 :]
         return program if len(words) == len(program.words) - 1 else program.with_words((program.words[0], *words))
-
-    def _starts_own_program(self, program: Program, inner: Program) -> bool:
-        """Return whether a program may be in a folder of the session, so that the session may have written it."""
-        names = {program.name, inner.name, *(word.text for word in inner.words[1:] if inner.name == "xargs")}
-        folders = self._start_scope.program_folders
-        return any(os.path.lexists(f"{folder}/{name}") for folder in folders for name in names)
 
     def _check_known(self, program: Program, inner: Program, spec: ProgramSpec) -> bool:
         """Check the files of a program whose arguments are understood. Return False if it needs approval as a whole."""

@@ -113,7 +113,7 @@ Approver = Callable[[PermissionRequest, Ask], Allow | Deny | Awaitable[Allow | D
 fails with its message.
 """
 
-_DECISION_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
+_DECISION_RANK: dict[type, int] = {type(None): 0, Allow: 1, Ask: 2, Deny: 3}
 
 
 async def decide(policies: Iterable[Policy], request: PermissionRequest) -> Decision | None:
@@ -125,9 +125,7 @@ async def decide(policies: Iterable[Policy], request: PermissionRequest) -> Deci
     strongest: Decision | None = None
     for policy in policies:
         opinion = await _ask_policy(policy, request)
-        if opinion is not None and (
-            strongest is None or _DECISION_RANK[type(opinion)] > _DECISION_RANK[type(strongest)]
-        ):
+        if opinion is not None and _DECISION_RANK[type(opinion)] > _DECISION_RANK[type(strongest)]:
             strongest = opinion
         if isinstance(strongest, Deny):
             break

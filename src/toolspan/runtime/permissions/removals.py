@@ -156,8 +156,11 @@ def find_protected_write(line: Plan | NotUnderstood, scope: PathScope) -> Access
             path = scope.absolute_path(text)
             matches = expand_glob(text, scope) if word.has_expansion and has_glob(text) else None
             places = [path, *map(scope.absolute_path, matches or ())]
-            is_unknown = not entry.wrappers and _is_unknown_target(text, path, scope)
-            if is_unknown or any(scope.is_protected(place) or scope.leads_outside(place) for place in places):
+            is_known = text[:2] != "//" and not may_be_renamed(path) and scope.is_same_on_disk(text)
+            is_known = is_known and not scope.links.resolve(path).startswith("/proc/")
+            if not (is_known or entry.wrappers) or any(
+                scope.is_protected(place) or scope.leads_outside(place) for place in places
+            ):
                 return AccessedPath(program.name if word in changed else None, path, scope.contains_path(path))
     mention = next((word.text for word in mentions if mentions_protected(word.text)), None) if has_targets else None
     if mention is None:
@@ -181,10 +184,3 @@ def _find_changed(program: Program) -> tuple[ShellWord, ...]:
         return add_copies(program, arguments.changed)
     words = program.words[2:] if program.name == "sed" else program.words[1:]
     return add_copies(program, tuple(word for word in words if word.text[:1] != "-" or word.text == "-"))
-
-
-def _is_unknown_target(text: str, path: str, scope: PathScope) -> bool:
-    """Return whether the file that a command would change is unknown."""
-    if text[:2] == "//" or may_be_renamed(path) or not scope.is_same_on_disk(text):
-        return True
-    return scope.links.resolve(path).startswith("/proc/")

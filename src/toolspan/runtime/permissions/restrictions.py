@@ -220,19 +220,13 @@ class _FileFinder:
         is_denied = opens_files and self._forbidden.pattern.match(f"{self._scope.cwd}/\0") is not None
         if is_denied or any(self._substitute(word) is None for word in opened):
             self.may_exist = True
-        if self._forbidden.denies_reading:
-            self._check_searches(program, inner, name)
+        if self._forbidden.denies_reading:  # also files that the program does not name
+            adds_names = program.name == "xargs" and len(program.words) > 1 and name not in _PRINTING_PROGRAMS
+            searched = inner.arguments.files("read", "ref") if has_effect(inner, "searches") else ()
+            paths = (path for word in searched for path in self._possible_files(word.text, expands=word.has_expansion))
+            if adds_names or any(self._scope.may_contain(path, self._forbidden.pattern) for path in paths):
+                self.may_exist = True
         self._enter_folders(inner)
-
-    def _check_searches(self, program: Program, inner: Program, name: str) -> None:
-        """Check a program that reads files which it does not name."""
-        if program.name == "xargs" and len(program.words) > 1 and name not in _PRINTING_PROGRAMS:
-            self.may_exist = True
-        if has_effect(inner, "searches"):
-            for word in inner.arguments.files("read", "ref"):
-                for path in self._possible_files(word.text, expands=word.has_expansion):
-                    if self._scope.may_contain(path, self._forbidden.pattern):
-                        self.may_exist = True
 
     def check_word(self, word: ShellWord, *, changes: bool) -> None:
         """Check a word that may be a file."""

@@ -243,10 +243,8 @@ class Rules:
 
     def _denial_for_path(self, scope: PathScope, path: str, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
         tools = FILE_RULES if changes else _READ_RULES
-        for rule in self._file_denials:
-            if rule.tool in tools and path_matches(rule, path, scope, granting=False):
-                return rule
-        return None
+        denials = (rule for rule in self._file_denials if rule.tool in tools)
+        return next((rule for rule in denials if path_matches(rule, path, scope, granting=False)), None)
 
     # Allowing
 
