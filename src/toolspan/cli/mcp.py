@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from toolspan.archive.words import replace_unprintable
-from toolspan.cli.host import HostOptions, host_options, make_session, open_terminal
+from toolspan.cli.host import HostOptions, host_options, make_session, new_source, open_terminal
 from toolspan.cli.output import combine_options, print_json, warn
 from toolspan.cli.process import FaultReporter, cancel_on_signal
 from toolspan.errors import ToolspanError
@@ -25,7 +25,6 @@ from toolspan.integrations.mcp_client import LoginPrompt, McpServers
 from toolspan.integrations.mcp_server import StdioTransport, private_stdio, serve, serve_history
 from toolspan.runtime.process import become_subreaper
 from toolspan.runtime.tool import Tool
-from toolspan.session.storage import SessionSource
 
 DEFAULT_TOOLS = "Bash,Read,Edit,Write,Glob,Grep,NotebookEdit,WebFetch,TaskOutput,TaskStop"
 
@@ -107,7 +106,7 @@ async def _run_server(
     tools: Sequence[Tool],
 ) -> int:
     faults = FaultReporter("toolspan mcp")
-    source = SessionSource(transcript=session_options.transcript_target)
+    source = new_source(session_options)
     with open_terminal(enabled=session_options.ask) as terminal, closing(faults):
         async with make_session(session_options, source, terminal=terminal, direct=[faults.on_event]) as session:
             with cancel_on_signal() as ended:

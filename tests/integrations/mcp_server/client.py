@@ -42,7 +42,7 @@ async def client(
     folder: Path, *options: str, era: str = "legacy", person: Person | None = None
 ) -> AsyncIterator[Client]:
     transcript = folder.parent / f"{folder.name}.jsonl"
-    place = () if "--transcript" in options else ("--transcript", str(transcript))
+    place = () if {"--transcript", "--store"} & {*options} else ("--transcript", str(transcript))
     server = StdioServerParameters(
         command=TOOLSPAN[0],
         args=[*TOOLSPAN[1:], *ARGUMENTS, *place, *options],

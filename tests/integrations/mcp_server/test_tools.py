@@ -12,6 +12,7 @@ import pytest
 from mcp_types import ElicitRequestFormParams, ElicitResult
 from PIL import Image
 
+import toolspan
 from tests.integrations.mcp_server.client import ERAS, Person, client, recorded, text, until
 from toolspan.integrations.mcp_server.service import ApprovalForm
 from toolspan.types.decision import Deny
@@ -69,6 +70,14 @@ async def test_server_process_records_one_session(folder: Path) -> None:
     assert [(span.tool, span.state) for span in spans] == [("Bash", "succeeded"), ("Nothing", "failed")]
     assert first.meta is not None
     assert first.meta["toolspan/callId"] == spans[0].id
+
+
+async def test_server_process_records_into_a_store(folder: Path) -> None:
+    url = f"sqlite://{folder.parent}/store.db"
+    async with client(folder, *FREE, "--store", url) as result:
+        await result.call_tool("Bash", {"command": "echo one"})
+    (row,) = toolspan.Archive(url).calls()
+    assert (row.tool, row.state) == ("Bash", "succeeded")
 
 
 async def test_image_is_image_content(folder: Path) -> None:
