@@ -38,5 +38,7 @@ def run_browser(profile: Path) -> Iterator[Any]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     started = webdriver.Chrome(options=options, service=Service(DRIVER))
+    # Without it, some versions of Chromium have no focus without a window, and send no event when an element loses it.
+    started.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
     yield started
     started.quit()
