@@ -42,6 +42,13 @@ def test_marks_of_the_overview_lead_to_what_they_count(browser: Browser) -> None
     address, count = squares[0]
     browser.click("a.cell")
     browser.wait(f"{CALL_COUNT} === {count} && location.href === {json.dumps(address)}")
+    browser.open("/calls?kind=shell", "tr.link")
+    shell = [
+        row
+        for row in command_rows("calls", sample.archive())
+        if row["kind"] == "shell" and row["state"] != "orphan_result"
+    ]
+    browser.wait(f"parseInt(document.querySelector('[data-test=calls]').innerText) === {len(shell)}")
     browser.open("/calls?unsuccessful=yes", "tr.link")
     assert browser.texts("[data-test=calls]") == [f"{failed} calls"]
     browser.open(causes[0][0].removeprefix(browser.server.base), "tr.link")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,6 +201,7 @@ def test_dragging_selects_a_range_and_the_wheel_zooms(page: Browser) -> None:
     times = zip(columns["start"], columns["end"], strict=True)
     inside = sum(at <= end and (finished if finished is not None else at) >= start for at, finished in times)
     assert f"{inside} calls" in page.texts("[data-test=range]")[0]
+    assert re.search(r"(model|tools) [\d.]+ ?m?s", page.texts("[data-test=range]")[0])
     assert len(page.texts(".item.call")) == inside
     page.press("\ue00c")
     page.wait("!location.search.includes('range=')")

@@ -1,6 +1,6 @@
 // Calls: a list of calls across sessions, to which counts in other views lead.
-// Query: since, until, project, client, session, agent, group (as `toolspan calls`); tool, server, state, error,
-// unsuccessful, sort.
+// Query: since, until, project, client, session, agent, group (as `toolspan calls`); tool, kind, program, server,
+// state, error, unsuccessful, sort.
 import { html, useEffect, useMemo } from "../lib.js";
 import { useApi } from "../api.js";
 import { Facets, choiceKey, filterRows } from "../components/facets.js";
@@ -27,9 +27,11 @@ import { href } from "../router.js";
 const FIELDS = [
   "id",
   "tool",
+  "kind",
   "state",
   "error_kind",
   "error_group",
+  "error_program",
   "error_text",
   "requested",
   "finished",
@@ -50,6 +52,8 @@ export const serverOf = (tool) => /^mcp__(.+?)__/.exec(tool ?? "")?.[1] ?? null;
 const FACETS = [
   { key: "unsuccessful", title: "Unsuccessful", values: (row) => [row.unsuccessful ? "yes" : "no"] },
   { key: "tool", title: "Tool", values: (row) => [row.tool || "(none)"] },
+  { key: "kind", title: "Kind", values: (row) => (row.kind ? [row.kind] : []), label: words },
+  { key: "program", title: "Failed program", values: (row) => (row.error_program ? [row.error_program] : []) },
   { key: "server", title: "MCP server", values: (row) => (row.server ? [row.server] : []) },
   { key: "state", title: "State", values: (row) => [row.state], label: words },
   { key: "error", title: "Error", values: (row) => (row.error_kind ? [row.error_kind] : []), label: kindName },

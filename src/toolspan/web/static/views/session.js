@@ -340,6 +340,18 @@ function Questions({ ids }) {
     : null;
 }
 
+// What the time was used for, the largest part first: [[name, ms]].
+function sumParts({ slices: { count, starts, ends, parts, names } }, [from, to] = [-Infinity, Infinity]) {
+  const sums = {};
+  for (let n = 0; n < count; n += 1) {
+    const ms = Math.min(ends[n], to) - Math.max(starts[n], from);
+    if (ms > 0) sums[parts[n]] = (sums[parts[n]] ?? 0) + ms;
+  }
+  return Object.entries(sums)
+    .map(([index, ms]) => [names[index], ms])
+    .sort((a, b) => b[1] - a[1]);
+}
+
 function Head({ id, model, usage, about, query, setQuery }) {
   const info = model.session;
   const copies = useApi(`session/${encodeURIComponent(id)}/copies`).data ?? [];
@@ -352,15 +364,7 @@ function Head({ id, model, usage, about, query, setQuery }) {
   );
   const pick = (state) =>
     setQuery({ state: chosen.includes(state) ? chosen.filter((one) => one !== state) : [...chosen, state] });
-  const parts = useMemo(() => {
-    const { count, starts, ends, parts: indexes, names } = model.slices;
-    const sums = {};
-    for (let n = 0; n < count; n += 1) sums[indexes[n]] = (sums[indexes[n]] ?? 0) + ends[n] - starts[n];
-    return Object.entries(sums)
-      .map(([index, ms]) => [names[index], ms])
-      .filter(([, ms]) => ms > 0)
-      .sort((a, b) => b[1] - a[1]);
-  }, [model]);
+  const parts = useMemo(() => sumParts(model), [model]);
   return html`<div class="head"><h1 title=${about}>${about}</h1>
     ${
       embedded
@@ -515,6 +519,9 @@ function RangeBar({ model, range, query, setQuery }) {
     html`<span class="tone-bad">${number(calls.filter(isUnsuccessful).length)} unsuccessful</span>`,
     plural(requests.length, "request"),
     requests.length > 0 && `${short(requests.reduce((sum, { output_tokens }) => sum + output_tokens, 0))} tokens out`,
+    ...sumParts(model, range).map(
+      ([part, ms]) => html`<span class=${`legend part-${part}`}>${words(part)} ${duration(ms)}</span>`,
+    ),
   ]} />
     <span class="buttons"><button type="button" class="small"
       onClick=${() => setQuery({ zoom: query.range })}>Zoom to it</button>
