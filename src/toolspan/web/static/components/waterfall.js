@@ -146,14 +146,14 @@ export function Waterfall({
   const down = (event) => {
     if (event.button !== 0) return;
     const at = event.clientX - canvas.current.getBoundingClientRect().left;
-    drag.current = { at, moved: false };
+    drag.current = { at, ends: null };
     overlay.current.setPointerCapture(event.pointerId);
   };
   const move = (event) => {
     const at = event.clientX - canvas.current.getBoundingClientRect().left;
-    if (drag.current && drag.current.at > label && (drag.current.moved || Math.abs(at - drag.current.at) > 4)) {
-      drag.current.moved = true;
+    if (drag.current && drag.current.at > label && (drag.current.ends || Math.abs(at - drag.current.at) > 4)) {
       const ends = [timeAt(drag.current.at), timeAt(at)].sort((a, b) => a - b);
+      drag.current.ends = ends; // the pointer may be up before the draft is drawn
       setDraft(ends);
       setTip({
         x: event.clientX,
@@ -170,11 +170,11 @@ export function Waterfall({
     setTip(found ? { x: event.clientX, y: event.clientY, lines: describe(found, model) } : null);
   };
   const up = (event) => {
-    const moved = drag.current?.moved;
+    const ends = drag.current?.ends;
     drag.current = null;
     setTip(null);
-    if (moved) {
-      onRange(draft);
+    if (ends) {
+      onRange(ends);
       setDraft(null);
       return;
     }
