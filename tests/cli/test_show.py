@@ -452,7 +452,7 @@ def test_recovery_is_shown_with_the_failed_call(tmp_path: Path) -> None:
 
     for call in (failed, second):
         output = show_output(path, call)
-        assert "── recovery · read before write · recovered ─" in output
+        assert "── recovery · read the file first · recovered ─" in output
         steps = output.partition("── recovery")[2].partition("──")[2].splitlines()[1:4]
         assert [line.split()[2] for line in steps] == ["Edit", "Read", "Edit"]
         assert row(output.partition("── around")[0], "◂ this").endswith(f"{call} ◂ this")

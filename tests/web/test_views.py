@@ -127,6 +127,16 @@ def test_a_match_in_a_result_is_marked_where_it_is(tmp_path: Path, empty_browser
         empty_browser.wait("document.querySelector('.panel .code.ansi')?.scrollTop > 1000")
 
 
+def test_a_command_of_several_lines_is_listed_on_one(tmp_path: Path, empty_browser: Browser) -> None:
+    builder = TranscriptBuilder(session_id=SESSION).prompt("Build")
+    builder.result(builder.call("Bash", {"command": "cd /srv\n  make all\n"}), "done")
+    builder.write(tmp_path / "s.jsonl")
+    with running(tmp_path / "run", tmp_path / "s.jsonl") as server:
+        empty_browser.sign_in(server)
+        empty_browser.open("/calls", "table.rows tbody tr.link")
+        assert any("cd /srv ⏎ make all" in text for text in empty_browser.texts("table.rows tbody tr.link"))
+
+
 def test_errors_can_be_limited_to_a_period(browser: Browser) -> None:
     browser.open("/errors", "table.rows tbody tr.link")
     browser.click("[aria-label=Period] button:first-child")

@@ -64,10 +64,10 @@ export const shortId = (id) => (id ?? "").replace(/^(call_|toolu_(bdrk_)?(01)?)/
 export const baseName = (path) => (path ?? "").split(/[/\\]/).filter(Boolean).pop() ?? "";
 export const toolName = (tool) => (tool && tool !== "?" ? tool : "Unknown tool");
 export const words = (name) => (name ?? "").replaceAll("_", " ");
-export function firstLine(text, length = 240) {
-  const line = (text ?? "").trim().split("\n", 1)[0];
-  return line.length > length ? `${line.slice(0, length - 1)}…` : line;
-}
+const cut = (line, length) => (line.length > length ? `${line.slice(0, length - 1)}…` : line);
+export const firstLine = (text, length = 240) => cut((text ?? "").trim().split("\n", 1)[0], length);
+// A command on one line: the first of its lines is often only a `cd`.
+export const oneLine = (text, length = 240) => cut((text ?? "").trim().replace(/\s*\n\s*/g, " ⏎ "), length);
 export const plural = (count, noun) =>
   `${number(count)} ${noun}${count === 1 ? "" : /(ch|s)$/.test(noun) ? "es" : "s"}`;
 

@@ -5,7 +5,7 @@ import { embedded, embeddedCall } from "../embedded.js";
 import { CallInput, CallResult, Field, pathOf, shellCommand } from "../components/call-body.js";
 import { Badge, Facts, StateBadge, clientName } from "../components/badges.js";
 import { Diff } from "../components/diff.js";
-import { dateTime, duration, firstLine, number, parseTime, plural, words } from "../components/format.js";
+import { dateTime, duration, firstLine, number, oneLine, parseTime, plural, words } from "../components/format.js";
 import { Answer } from "../components/messages.js";
 import { Code, Markdown } from "../components/rich.js";
 import { STATES, WORDS, kindName, recoveryName } from "../components/words.js";
@@ -24,7 +24,7 @@ export default function Call({ params, query, setTitle }) {
   const more = useRecords(params.id, session, data);
   // as in Calls
   const named = useApi("sessions", { fields: "id,title,first_prompt,project" }).data?.find(({ id }) => id === session);
-  useEffect(() => setTitle(data ? `${data.call.tool ?? "Call"} ${firstLine(data.call.target, 60)}` : "Call"), [data]);
+  useEffect(() => setTitle(data ? `${data.call.tool ?? "Call"} ${oneLine(data.call.target, 60)}` : "Call"), [data]);
   const go = (id) => id && navigate(href("/call/:id", { id }, { session }));
   useKeys({
     j: { label: "next call", run: () => go(data?.after) },
@@ -91,7 +91,7 @@ function CallDetail({ data, more, session, heading }) {
   const flags = ["background", "deferred", "synthetic", "ambiguous", "truncated"].filter((name) => call[name]);
   return html`<article class="call-detail">
     <header><${heading} class="call-title"><span class="tool">${call.tool ?? "Orphan result"}
-      </span> <span class="mono target">${firstLine(call.target, 300)}</span><//>
+      </span> <span class="mono target">${oneLine(call.target, 300)}</span><//>
       <${Facts} items=${[
         html`<${StateBadge} state=${call.state} />`,
         call.error_kind && kindName(call.error_kind),
@@ -227,7 +227,7 @@ const Step = ({ row, session, current }) =>
   html`<li class=${current ? "here" : ""}>
   <a href=${callHref(row, session)} aria-current=${current ? "true" : undefined}>
   <${StateBadge} state=${row.state} text=${false} /> <b>${row.tool ?? "?"}</b> <span class="mono">
-  ${firstLine(row.target, 160)}</span></a></li>`;
+  ${oneLine(row.target, 160)}</span></a></li>`;
 
 function Around({ data, session }) {
   const { call, around, prompt } = data;

@@ -11,11 +11,12 @@ import { PeriodFilter, withPeriod } from "../components/period.js";
 import {
   baseName,
   clock,
-  day,
   dateTime,
+  day,
   duration,
   firstLine,
   number,
+  oneLine,
   parseTime,
   plural,
   shortId,
@@ -66,7 +67,7 @@ const FACETS = [
 ];
 
 const callHref = (row) => href("/call/:id", { id: row.id }, { session: row.session });
-const subject = (row) => firstLine(row.target || row.message) || shortId(row.id);
+const subject = (row) => oneLine(row.target || row.message) || shortId(row.id);
 
 const COLUMNS = [
   {

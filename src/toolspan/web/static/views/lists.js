@@ -15,6 +15,7 @@ import {
   duration,
   firstLine,
   number,
+  oneLine,
   parseTime,
   percent,
   plural,
@@ -111,7 +112,7 @@ const LISTS = {
         "Call",
         (row) =>
           html`<b>${row.tool}</b> <a class="mono" href=${callHref(row, row.call)}>
-          ${firstLine(row.target, TEXT) || shortId(row.call)}</a>`,
+          ${oneLine(row.target, TEXT) || shortId(row.call)}</a>`,
         (row) => firstLine(row.reason || row.next_prompt, TEXT) || "no reason given",
         (row) => row.target,
       ),
@@ -131,7 +132,7 @@ const LISTS = {
       two(
         "command",
         "Hook",
-        (row) => html`<span class="mono">${firstLine(row.command, TEXT) || row.names[0] || row.point}</span>`,
+        (row) => html`<span class="mono">${oneLine(row.command, TEXT) || row.names[0] || row.point}</span>`,
         (row) => [row.point, row.objection && firstLine(row.objection, TEXT)].filter(Boolean).join(" · "),
         (row) => row.command,
       ),
@@ -168,7 +169,7 @@ const LISTS = {
         "Command",
         (row) =>
           html`<a class="mono" href=${callHref(row, row.id)}>
-          ${firstLine(row.part || row.command, TEXT)}</a>`,
+          ${oneLine(row.part || row.command, TEXT)}</a>`,
         (row) => `${row.reason}${row.prompt ? ` · asked: ${firstLine(row.prompt, TEXT)}` : ""}`,
         (row) => row.command,
       ),

@@ -6,7 +6,17 @@ import { Empty, Loading } from "../components/messages.js";
 import { Facts, LiveBadge, StateBadge, clientName } from "../components/badges.js";
 import { NotifyButton } from "../components/notify.js";
 import { Question, questionId, useNow, useQuestionKeys } from "../components/question.js";
-import { ago, baseName, dateTime, duration, firstLine, parseTime, plural, shortId } from "../components/format.js";
+import {
+  ago,
+  baseName,
+  dateTime,
+  duration,
+  firstLine,
+  oneLine,
+  parseTime,
+  plural,
+  shortId,
+} from "../components/format.js";
 import { href } from "../router.js";
 
 export const styles = ["components/question.css", "views/live.css"];
@@ -112,7 +122,7 @@ function Session({ session, now, questions }) {
             onClick=${() => document.getElementById(questionId(questionOf(call)))?.focus()}>answer above</button>
           </span>`
           : html`<a class="mono" href=${href("/call/:id", { id: call.id }, { session: session.id })}>
-          ${firstLine(call.target) || shortId(call.id)}</a>`
+          ${oneLine(call.target) || shortId(call.id)}</a>`
       }
       <span class="clock">${call.requested ? duration(Math.max(0, now - parseTime(call.requested))) : ""}</span></p>`,
     )}
@@ -120,7 +130,7 @@ function Session({ session, now, questions }) {
       (call) =>
         html`<p class="call" key=${call.id}><${StateBadge} state=${call.state} text=${false} />
       <b>${call.tool}</b><a class="mono faint" href=${href("/call/:id", { id: call.id }, { session: session.id })}>
-        ${firstLine(call.target) || shortId(call.id)}</a>
+        ${oneLine(call.target) || shortId(call.id)}</a>
       <span class="clock">${duration(call.duration_ms)}</span></p>`,
     )}
     <${Facts} className="faint" items=${[

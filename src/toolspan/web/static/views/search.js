@@ -7,7 +7,18 @@ import { Table } from "../components/table.js";
 import { Facts, StateBadge } from "../components/badges.js";
 import { Empty, Loading, Problem } from "../components/messages.js";
 import { PERIOD_NAMES, periodsOf } from "../components/period.js";
-import { ago, baseName, dateTime, firstLine, number, parseTime, plural, shortId, words } from "../components/format.js";
+import {
+  ago,
+  baseName,
+  dateTime,
+  firstLine,
+  number,
+  oneLine,
+  parseTime,
+  plural,
+  shortId,
+  words,
+} from "../components/format.js";
 import { href } from "../router.js";
 
 const MAX_HITS = 1000;
@@ -50,7 +61,7 @@ const hitCell = (row, room = 200) =>
     .filter((side) => side !== "message")
     .map((side) => SIDES[side] ?? side)
     .join(", ")}
-  ${row.target ? ` ${firstLine(row.target, 100)}` : ""}</span></span>
+  ${row.target ? ` ${oneLine(row.target, 100)}` : ""}</span></span>
   <a class="snippet mono" href=${hitHref(row)}>${flat(row.snippet.before).slice(-room)}<mark>${flat(row.snippet.match)}
     </mark>${flat(row.snippet.after)}</a>`;
 const flat = (text) => text.replace(/\s+/g, " ");

@@ -13,10 +13,11 @@ import {
   baseName,
   bytes,
   cost,
-  day,
   dateTime,
+  day,
   firstLine,
   number,
+  oneLine,
   parseTime,
   plural,
   short,
@@ -376,7 +377,7 @@ function Context({ query, setQuery, head }) {
         cell: (row) =>
           html`<a class="mono"
           href=${href("/call/:id", { id: row.call }, { session: row.session })}>
-        ${firstLine(row.target) || shortId(row.call)}</a>`,
+        ${oneLine(row.target) || shortId(row.call)}</a>`,
         value: (row) => row.target,
       },
       {
@@ -409,7 +410,7 @@ function Context({ query, setQuery, head }) {
   );
   const phone = (row) =>
     html`<a class="mono" href=${href("/call/:id", { id: row.call }, { session: row.session })}><b>
-    ${row.tool}</b> ${firstLine(row.target) || shortId(row.call)}</a>
+    ${row.tool}</b> ${oneLine(row.target) || shortId(row.call)}</a>
     <${Facts} className="faint" items=${[bytes(row.bytes), `${short(row.resent_tokens)} tokens sent`]} />`;
   return html`<div class="head"><h1>Usage</h1><p class="summary">
     What fills the context: a result is sent again with each request that follows it.</p></div>${head}
