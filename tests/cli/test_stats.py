@@ -181,7 +181,7 @@ def test_mcp_health_is_listed_by_server(tmp_path: Path) -> None:
     db, web = stats(path, "--mcp")["servers"]
     assert (db["server"], db["tools"], db["calls"], db["lost"], db["p95_ms"]) == ("db", 2, 3, 1, 300)
     assert (web["server"], web["calls"], web["unsuccessful"]) == ("web", 1, 0)
-    assert "mcp_no_response" in printed(path, "--mcp")
+    assert "MCP server did not answer" in printed(path, "--mcp")
     assert "No calls to MCP servers" in printed(session_with_durations(5).write(tmp_path / "other.jsonl"), "--mcp")
 
 
